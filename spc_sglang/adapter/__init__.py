@@ -1,0 +1,1 @@
+"""SGLang contact: the only layer that imports sglang or torch."""
