@@ -1,0 +1,117 @@
+"""Captures on their way from a planned slot to a published checkpoint.
+
+A capture owns one slot of the state pool from planning until the slot is published in the
+tree or freed. It is never published unless the backend confirmed the write, so a forward path
+that we do not cover ends in "no checkpoint" rather than in a wrong state.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(slots=True, eq=False)
+class Capture:
+    """One planned checkpoint: `slot` is an int64 tensor `[1]`, None once it was handed on."""
+
+    row: int
+    depth: int
+    slot: torch.Tensor | None
+    written: bool = False
+
+    def take_slot(self) -> torch.Tensor:
+        """Hand the slot on; a capture gives its slot away exactly once."""
+        assert self.slot is not None, "capture already settled"
+        slot, self.slot = self.slot, None
+        return slot
+
+
+@dataclass(slots=True, eq=False)
+class CapturePlan:
+    """The captures of one extend batch, with the row lengths they were planned for."""
+
+    prefix_lens: list[int]
+    extend_lens: list[int]
+    captures: list[Capture] = field(default_factory=list)
+
+    def fits(self, prefix_lens: list[int], extend_lens: list[int]) -> bool:
+        """Whether a forward still starts with the rows of this plan.
+
+        Padding and decode rows may follow them.
+        """
+        count = len(self.extend_lens)
+        return prefix_lens[:count] == self.prefix_lens and extend_lens[:count] == self.extend_lens
+
+    def live(self) -> list[Capture]:
+        """Captures whose slot was not revoked in the meantime."""
+        return [capture for capture in self.captures if capture.slot is not None]
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    token_ids: array[int]
+    namespace: tuple[Any, ...]
+    captures: list[Capture]
+
+
+class CaptureLedger:
+    """Who owns which unpublished slot, by request id, in planning order."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, _Pending] = {}
+
+    def __len__(self) -> int:
+        return sum(len(pending.captures) for pending in self._pending.values())
+
+    def add(self, req: Any, capture: Capture) -> None:
+        pending = self._pending.get(req.rid)
+        if pending is None:
+            pending = _Pending(req.full_untruncated_fill_ids, namespace_of(req), [])
+            self._pending[req.rid] = pending
+        pending.captures.append(capture)
+
+    def take(self, rid: str) -> list[Capture]:
+        """All captures of one request; the caller settles each of them."""
+        pending = self._pending.pop(rid, None)
+        return [] if pending is None else pending.captures
+
+    def holds_same_prefix(self, req: Any, depth: int) -> bool:
+        """Whether another request is about to publish the same tokens at the same depth."""
+        namespace = namespace_of(req)
+        ids = req.full_untruncated_fill_ids
+        return any(
+            other.namespace == namespace and other.token_ids[:depth] == ids[:depth]
+            for other in self._at_depth(depth)
+        )
+
+    def _at_depth(self, depth: int) -> Iterator[_Pending]:
+        for pending in self._pending.values():
+            if any(capture.depth == depth for capture in pending.captures):
+                yield pending
+
+    def revoke(self, count: int) -> list[torch.Tensor]:
+        """Take back up to `count` slots, the latest planned first; the caller frees them."""
+        slots: list[torch.Tensor] = []
+        for rid in reversed(list(self._pending)):
+            captures = self._pending[rid].captures
+            while captures and len(slots) < count:
+                slots.append(captures.pop().take_slot())
+            if not captures:
+                del self._pending[rid]
+            if len(slots) == count:
+                break
+        return slots
+
+    def clear(self) -> None:
+        """Forget everything without freeing; for a flush that clears the pool itself."""
+        self._pending.clear()
+
+
+def namespace_of(req: Any) -> tuple[Any, ...]:
+    """What separates equal tokens of different tenants or adapters in the tree."""
+    return (req.extra_key, req.cache_salt)

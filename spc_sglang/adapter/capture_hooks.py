@@ -1,0 +1,79 @@
+"""Scheduler side of the hooks in `hooks.SCHEDULER`; thin, the work is done elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from spc_sglang.adapter.capture import CapturePlan
+
+_PLAN = "_spc_capture_plan"
+
+
+class Handover:
+    """Carries a plan from a scheduler batch to the forward that runs it.
+
+    An attribute on `ForwardBatch` would be lost, since the runners rebuild that object before
+    the backend sees it. One forward is prepared at a time in a scheduler process.
+    """
+
+    def __init__(self) -> None:
+        self._plan: CapturePlan | None = None
+
+    def arm(self, plan: CapturePlan | None) -> None:
+        self._plan = plan
+
+    def take(self, prefix_lens: list[int], extend_lens: list[int]) -> CapturePlan | None:
+        """The armed plan if the forward has its rows; a plan is taken at most once."""
+        plan, self._plan = self._plan, None
+        if plan is None or not plan.fits(prefix_lens, extend_lens):
+            return None
+        return plan
+
+
+HANDOVER = Handover()
+
+
+def around_prepare_for_extend(original: Callable[..., Any], self: Any, *args: Any) -> Any:
+    """AROUND `ScheduleBatch.prepare_for_extend(self)`."""
+    from spc_sglang.adapter.radix_cache import SpcRadixCache
+
+    cache = self.tree_cache
+    if not isinstance(cache, SpcRadixCache):
+        return original(self, *args)
+    cache.before_extend(self)
+    result = original(self, *args)
+    setattr(self, _PLAN, cache.plan_extend(self))
+    return result
+
+
+def after_init_new(result: Any, cls: type, batch: Any, model_runner: Any, *_: Any, **__: Any) -> None:
+    """AFTER `ForwardBatch.init_new(cls, batch, model_runner, ...)`."""
+    HANDOVER.arm(getattr(batch, _PLAN, None) if _is_prefill(result) else None)
+
+
+def after_init_forward_metadata(result: Any, self: Any, forward_batch: Any) -> None:
+    """AFTER `GDNAttnBackend.init_forward_metadata(self, forward_batch)`."""
+    if not _is_prefill(forward_batch):
+        return
+    plan = HANDOVER.take(
+        list(forward_batch.extend_prefix_lens_cpu), list(forward_batch.extend_seq_lens_cpu)
+    )
+    if plan is not None:
+        from spc_sglang.adapter.track_rows import append_rows
+
+        append_rows(self, plan, forward_batch)
+
+
+def after_add_topology(result: Any, self: Any, state: dict[str, Any]) -> None:
+    """AFTER `SchedulerInternalStateController._add_topology(self, state)`."""
+    from spc_sglang.adapter.radix_cache import SpcRadixCache
+
+    cache = self.scheduler.tree_cache
+    if isinstance(cache, SpcRadixCache):
+        state["spc"] = cache.report()
+
+
+def _is_prefill(forward_batch: Any) -> bool:
+    mode = forward_batch.forward_mode
+    return mode.is_extend() and not mode.is_target_verify()

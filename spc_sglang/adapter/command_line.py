@@ -1,0 +1,71 @@
+"""Launcher side: our flags on SGLang's parser and our keywords on `sglang.Engine`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from spc_sglang.adapter import compatibility, options
+
+
+def mentions_backend(argv: Sequence[str]) -> bool:
+    """Whether a command line can select the backend or asks to see its flags.
+
+    `--config` counts, since the file may hold the flags.
+    """
+    return any(
+        argument in ("-h", "--help")
+        or argument.split("=", 1)[0] in ("--radix-cache-backend", "--config")
+        or argument.startswith("--spc-")
+        for argument in argv
+    )
+
+
+def selects_backend(argv: Sequence[str]) -> bool:
+    """Whether a command line names the backend or one of its flags itself."""
+    return options.BACKEND in argv or any(
+        argument == f"--radix-cache-backend={options.BACKEND}" or argument.startswith("--spc-")
+        for argument in argv
+    )
+
+
+def after_add_cli_args(result: Any, parser: argparse.ArgumentParser) -> None:
+    """AFTER `ServerArgs.add_cli_args(parser)`."""
+    options.add_arguments(parser)
+
+
+def after_from_cli_args(result: Any, cls: type, args: argparse.Namespace) -> None:
+    """AFTER `ServerArgs.from_cli_args(args)`: one sentence and exit status 2 on a bad value."""
+    given = options.given_flags(args)
+    try:
+        if result.radix_cache_backend == options.BACKEND:
+            compatibility.before_load(result)
+            options.attach(result, options.from_texts(given, os.environ))
+        elif given:
+            flag = next(option.flag for option in options.OPTIONS if option.name in given)
+            raise ValueError(f"{flag} needs --radix-cache-backend spc: add it or drop the flag.")
+    except ValueError as error:
+        raise SystemExit(f"spc-sglang: {error}") from None
+
+
+def make_server_args(**keywords: Any) -> Any:
+    """`Engine.server_args_class`: takes our `spc_*` keywords beside SGLang's own.
+
+    Raises ValueError for an unknown or bad `spc_*` keyword, or one without the backend.
+    """
+    from sglang.srt.server_args import ServerArgs
+
+    own = {name: keywords.pop(name) for name in list(keywords) if name.startswith("spc_")}
+    server_args = ServerArgs(**keywords)
+    if server_args.radix_cache_backend != options.BACKEND:
+        if own:
+            raise ValueError(f"{next(iter(own))} needs radix_cache_backend='spc'")
+        return server_args
+    compatibility.before_load(server_args)
+    chosen = options.from_keywords(
+        {name.removeprefix("spc_"): value for name, value in own.items()}, os.environ
+    )
+    options.attach(server_args, chosen)
+    return server_args

@@ -1,0 +1,153 @@
+"""What this package was tested with, and clear refusals of everything else.
+
+Each check raises `Unsupported`, one sentence with what, why and what to do. `before_load`
+needs the parsed flags only and runs before the model is loaded; `after_load` sees the built
+pools and backends in the scheduler process, before the server accepts requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any, NamedTuple
+
+TESTED_SGLANG = ("0.5.23",)
+_DROP = "drop --radix-cache-backend spc"
+
+
+class Unsupported(ValueError):
+    """A combination that the backend refuses to start with."""
+
+
+class _Rule(NamedTuple):
+    applies: Callable[[Any], bool]
+    sentence: str
+
+
+def _set(name: str) -> Callable[[Any], bool]:
+    return lambda args: bool(getattr(args, name))
+
+
+_RULES: tuple[_Rule, ...] = (
+    _Rule(
+        _set("disable_radix_cache"),
+        "--disable-radix-cache leaves nothing to checkpoint: drop it or " + _DROP,
+    ),
+    _Rule(
+        _set("speculative_algorithm"),
+        "speculative decoding is not tested with captured checkpoints: drop "
+        "--speculative-algorithm or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_hierarchical_cache"),
+        "the host tier does not know our checkpoints yet: drop --enable-hierarchical-cache or "
+        + _DROP,
+    ),
+    _Rule(
+        lambda args: args.disaggregation_mode not in (None, "null"),
+        "prefill/decode disaggregation moves states outside the tree: drop "
+        "--disaggregation-mode or " + _DROP,
+    ),
+    _Rule(
+        lambda args: (args.pp_size or 1) > 1,
+        "pipeline parallelism is not tested with captured checkpoints: use --pp-size 1 or " + _DROP,
+    ),
+    _Rule(
+        lambda args: (args.dcp_size or 1) > 1,
+        "decode context parallelism widens the pages beyond our grid: use --dcp-size 1 or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_lmcache"),
+        "LMCache brings its own tree: drop --enable-lmcache or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_flexkv"),
+        "FlexKV brings its own tree: drop --enable-flexkv or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_unified_cache_external_linker"),
+        "an external cache linker moves states outside the tree: drop it or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_streaming_session"),
+        "streaming sessions keep their state outside the tree: drop --enable-streaming-session or "
+        + _DROP,
+    ),
+    _Rule(
+        _set("enable_linear_replayssm"),
+        "ReplaySSM keeps the stored state behind the live one: drop --enable-linear-replayssm or "
+        + _DROP,
+    ),
+    _Rule(
+        _set("enable_unified_memory"),
+        "the unified memory pool is not tested with captured checkpoints: drop "
+        "--enable-unified-memory or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_page_major_kv_layout"),
+        "the page-major layout is not tested with captured checkpoints: drop "
+        "--enable-page-major-kv-layout or " + _DROP,
+    ),
+    _Rule(
+        _set("dllm_algorithm"),
+        "diffusion decoding rewrites its prefix: drop --dllm-algorithm or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_two_batch_overlap"),
+        "two-batch overlap splits the batch that a capture plan names: drop "
+        "--enable-two-batch-overlap or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_mis"),
+        "multi-item scoring prefills without a resumable state: drop --enable-mis or " + _DROP,
+    ),
+)
+
+
+def check_version() -> None:
+    """Refuse an SGLang release that the hooks were not tested with."""
+    version = metadata.version("sglang")
+    if version not in TESTED_SGLANG:
+        raise Unsupported(
+            f"sglang {version} is not a tested version, since our hooks follow its internals: "
+            f"install sglang=={TESTED_SGLANG[-1]} or {_DROP}."
+        )
+
+
+def before_load(server_args: Any) -> None:
+    """Refuse unsupported flags; needs no model."""
+    check_version()
+    for rule in _RULES:
+        if rule.applies(server_args):
+            raise Unsupported(rule.sentence + ".")
+
+
+def after_load(context: Any) -> None:
+    """Refuse a model or pool that cannot be captured.
+
+    `context` is SGLang's `TreeCacheBuildContext`.
+    """
+    if context.disable_radix_cache:
+        raise Unsupported("the radix cache is disabled, so there is nothing to checkpoint: " + _DROP + ".")
+    if not context.is_hybrid_ssm:
+        raise Unsupported(
+            "this model has no recurrent layers, so every matched token is reusable already: "
+            + _DROP
+            + "."
+        )
+    if context.is_hybrid_swa:
+        raise Unsupported(
+            "models that mix recurrent and sliding-window layers are not supported yet: " + _DROP + "."
+        )
+    from sglang.srt.configs.hybrid_arch import hybrid_gdn_config
+
+    if hybrid_gdn_config(context.model_config) is None:
+        architecture = context.model_config.hf_config.architectures[0]
+        raise Unsupported(
+            f"{architecture} has recurrent layers other than gated delta (Qwen3-Next, Qwen3.5), "
+            f"which this version cannot capture yet: {_DROP}."
+        )
+    if getattr(context.params.req_to_token_pool, "mamba_ckpt_pool", None) is not None:
+        raise Unsupported(
+            "int8 checkpoints round the state: drop --enable-int8-mamba-checkpoint or " + _DROP + "."
+        )

@@ -1,0 +1,145 @@
+"""Every place where we hook into SGLang, in one table, and the code that installs it.
+
+`COMMAND_LINE` hooks serve the launcher and are installed only when the command line mentions
+the backend or asks for help. `SCHEDULER` hooks are installed by the cache factory, so only in
+a scheduler process that was started with the backend. A target that is missing or that takes
+other arguments than expected stops the start: SGLang itself would only log it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from spc_sglang.adapter import capture_hooks, command_line
+from spc_sglang.adapter.compatibility import TESTED_SGLANG, Unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One hook: a dotted target, the arguments it is expected to take, and our function."""
+
+    target: str
+    kind: str
+    function: Callable[..., Any]
+    parameters: tuple[str, ...]
+    purpose: str
+
+
+COMMAND_LINE: tuple[Hook, ...] = (
+    Hook(
+        "sglang.srt.server_args.ServerArgs.add_cli_args",
+        "after",
+        command_line.after_add_cli_args,
+        ("parser",),
+        "adds our flags to --help and to the parser",
+    ),
+    Hook(
+        "sglang.srt.server_args.ServerArgs.from_cli_args",
+        "after",
+        command_line.after_from_cli_args,
+        ("cls", "args"),
+        "validates our flags before the model loads and attaches them to the record",
+    ),
+)
+
+SCHEDULER: tuple[Hook, ...] = (
+    Hook(
+        "sglang.srt.managers.schedule_batch.ScheduleBatch.prepare_for_extend",
+        "around",
+        capture_hooks.around_prepare_for_extend,
+        ("self",),
+        "plans captures once prefix and extend lengths of a batch are known",
+    ),
+    Hook(
+        "sglang.srt.model_executor.forward_batch_info.ForwardBatch.init_new",
+        "after",
+        capture_hooks.after_init_new,
+        ("cls", "batch", "model_runner", "..."),
+        "carries the plan from the scheduler's batch to the forward",
+    ),
+    Hook(
+        "sglang.srt.layers.attention.linear.gdn_backend.GDNAttnBackend.init_forward_metadata",
+        "after",
+        capture_hooks.after_init_forward_metadata,
+        ("self", "forward_batch"),
+        "appends one row per capture to the index vectors that every layer already follows",
+    ),
+    Hook(
+        "sglang.srt.managers.scheduler_components.internal_state"
+        ".SchedulerInternalStateController._add_topology",
+        "after",
+        capture_hooks.after_add_topology,
+        ("self", "state"),
+        "shows our counters in /server_info",
+    ),
+)
+
+
+def install(hooks: Iterable[Hook]) -> None:
+    """Check, register and apply hooks; raises `Unsupported` naming the first bad target.
+
+    Idempotent: a hook that is already in place is left alone.
+    """
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    missing = [hook for hook in hooks if not is_installed(hook)]
+    for hook in missing:
+        _check_signature(hook)
+    for hook in missing:
+        HookRegistry.register(hook.target, hook.function, HookType(hook.kind))
+    if missing:
+        HookRegistry.apply_hooks()
+    for hook in missing:
+        if not is_installed(hook):
+            raise Unsupported(
+                f"SGLang did not apply our hook on {hook.target}, which {hook.purpose}; another "
+                "plugin may hold it: set SGLANG_PLUGINS=spc or drop --radix-cache-backend spc."
+            )
+
+
+def is_installed(hook: Hook) -> bool:
+    """Whether our function is part of the wrapper chain of its target."""
+    try:
+        wrapper = inspect.unwrap(_resolve(hook.target), stop=lambda fn: _holds(fn, hook.function))
+    except (AttributeError, ImportError):
+        return False
+    return _holds(wrapper, hook.function)
+
+
+def _holds(wrapper: Any, function: Callable[..., Any]) -> bool:
+    cells = getattr(wrapper, "__closure__", None) or ()
+    return any(cell.cell_contents is function for cell in cells)
+
+
+def _resolve(target: str) -> Any:
+    """The function behind a dotted name, without binding a class or static method."""
+    owner_name, name = target.rsplit(".", 1)
+    owner = pkgutil.resolve_name(owner_name)
+    raw = vars(owner).get(name) if isinstance(owner, type) else None
+    if raw is None:
+        raw = getattr(owner, name)
+    return raw.__func__ if isinstance(raw, (classmethod, staticmethod)) else raw
+
+
+def _check_signature(hook: Hook) -> None:
+    remedy = f"install sglang=={TESTED_SGLANG[-1]} or drop --radix-cache-backend spc."
+    try:
+        function = _resolve(hook.target)
+    except (AttributeError, ImportError) as error:
+        raise Unsupported(
+            f"this SGLang has no {hook.target} ({error}), which we need since it {hook.purpose}: "
+            f"{remedy}"
+        ) from None
+    names = tuple(inspect.signature(function).parameters)
+    expected = hook.parameters
+    if expected[-1] == "...":
+        expected = expected[:-1]
+        names = names[: len(expected)]
+    if names != expected:
+        raise Unsupported(
+            f"{hook.target} takes {names} where we expect {expected}, and it {hook.purpose}: {remedy}"
+        )

@@ -1,0 +1,288 @@
+"""SGLang's radix cache with sparse recurrent checkpoints: plan, publish, free."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sglang.srt.mem_cache.base_prefix_cache import (
+    EvictParams,
+    EvictResult,
+    InsertParams,
+    MatchPrefixParams,
+    MatchResult,
+)
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from sglang.srt.runtime_context import mamba_checkpoint_grid
+
+from spc_sglang.adapter import options as spc_options
+from spc_sglang.adapter.backends import InteriorStates, interior_states
+from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
+from spc_sglang.planning.capture_policy import (
+    BlockPlacement,
+    BranchOnly,
+    CapturePolicy,
+    Extend,
+)
+from spc_sglang.planning.counters import CacheCounters
+
+logger = logging.getLogger(__name__)
+
+
+def create(context: TreeCacheBuildContext) -> SpcRadixCache:
+    """Build the cache for one scheduler; the context was checked before."""
+    chosen = spc_options.attached(context.server_args)
+    cache = create_unified_radix_cache(context, cache_class=SpcRadixCache)
+    assert isinstance(cache, SpcRadixCache)
+    cache.configure(chosen, interior_states(context.tp_worker.model_runner))
+    return cache
+
+
+def policy_of(chosen: spc_options.SpcOptions) -> CapturePolicy:
+    """The capture policy that the options name."""
+    if chosen.placement == "none":
+        return BranchOnly()
+    return BlockPlacement(chosen.block_tokens)
+
+
+@dataclass(slots=True)
+class _Observation:
+    """What a request matched when it was last looked up, until it is admitted again."""
+
+    overlap_depth: int
+    restore_depth: int
+    counted: bool = False
+
+
+_UNMATCHED = _Observation(0, 0, counted=True)
+
+
+class SpcRadixCache(UnifiedRadixCache):
+    """`UnifiedRadixCache` whose prefills leave checkpoints at planned depths.
+
+    Slot accounting: free + cached + held by requests + pending captures = pool size. Pending
+    captures are revocable, so no allocation fails because of them.
+    """
+
+    def __init__(self, params: CacheInitParams) -> None:
+        self.counters = CacheCounters()
+        self.ledger = CaptureLedger()
+        self.options = spc_options.SpcOptions(capture=False)
+        self.policy: CapturePolicy = BranchOnly()
+        self.interior = InteriorStates.NONE
+        super().__init__(params)
+
+    def configure(self, chosen: spc_options.SpcOptions, interior: InteriorStates) -> None:
+        """Set options and capability once, before the first request."""
+        self.options = chosen
+        self.policy = policy_of(chosen)
+        self.interior = interior
+        self.capture_grid = mamba_checkpoint_grid(self.page_size)
+        logger.info("spc-sglang: %s, interior states: %s", chosen, interior.value)
+
+    @property
+    def captures(self) -> bool:
+        return (
+            self.options.capture
+            and not self.disable
+            and self.interior is not InteriorStates.NONE
+        )
+
+    # ---- observation
+
+    def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
+        result = super().match_prefix(params)
+        if params.req is not None and params.cow_mamba:  # a probe leaves cow_mamba unset
+            params.req._spc_observation = _Observation(
+                result.full_kv_hit_length, result.device_prefix_len + result.host_hit_length
+            )
+        return result
+
+    def _observe_admission(self, req: Any) -> _Observation:
+        observation = getattr(req, "_spc_observation", _UNMATCHED)
+        if observation.counted:
+            return observation
+        observation.counted = True
+        if req.retracted_stain:
+            self.counters.readmitted_requests += 1
+        else:
+            self.counters.admit(
+                prompt_tokens=len(req.origin_input_ids),
+                overlap_depth=observation.overlap_depth,
+                restore_depth=observation.restore_depth,
+            )
+        return observation
+
+    # ---- planning, around ScheduleBatch.prepare_for_extend
+
+    def before_extend(self, batch: Any) -> None:
+        """Take over the branch point, so that the engine keeps tracking the end as well.
+
+        The engine can track one position a request and forward, and gives up the end for the
+        branch. Where no slot is left for us, its own choice stays.
+        """
+        if not (self.captures and self.enable_mamba_extra_buffer):
+            return
+        if self._spare_slots() <= self._slots_to_bind(batch):
+            return
+        for req in batch.reqs:
+            req.mamba_branching_seqlen = None
+
+    def plan_extend(self, batch: Any) -> CapturePlan | None:
+        """Plan the captures of a batch and take a slot for each; None if there are none."""
+        plan = CapturePlan(list(batch.prefix_lens), list(batch.extend_lens))
+        for row, req in enumerate(batch.reqs):
+            observation = self._observe_admission(req)
+            if self.captures:
+                self._plan_request(plan, row, req, observation)
+        return plan if plan.captures else None
+
+    def _plan_request(
+        self, plan: CapturePlan, row: int, req: Any, observation: _Observation
+    ) -> None:
+        if req.skip_radix_cache_insert or plan.extend_lens[row] <= 0:
+            return
+        prefix = plan.prefix_lens[row]
+        end = prefix + plan.extend_lens[row]
+        extend = Extend(
+            prefix=prefix,
+            end=end,
+            prompt=len(req.origin_input_ids),
+            grid=self.capture_grid,
+            overlap_depth=observation.overlap_depth,
+            restore_depth=observation.restore_depth,
+            engine_depth=req.kv.mamba_last_track_seqlen if self.enable_mamba_extra_buffer else end,
+        )
+        for depth in self.policy.plan(extend):
+            if self.ledger.holds_same_prefix(req, depth):
+                self.counters.in_flight_elsewhere += 1
+                continue
+            slot = self._take_spare_slot()
+            if slot is None:
+                self.counters.no_slot += 1
+                continue
+            capture = Capture(row, depth, slot)
+            plan.captures.append(capture)
+            self.ledger.add(req, capture)
+            self.counters.captured += 1
+
+    # ---- slots
+
+    def _spare_slots(self) -> int:
+        """Free or evictable slots beyond one for each running request.
+
+        The engine needs one more slot whenever a running request donates its state.
+        """
+        rows_in_use = self.req_to_token_pool.size - len(self.req_to_token_pool.free_slots)
+        available = self.req_to_token_pool.mamba_allocator.available_size()
+        return available + self.mamba_evictable_size() - rows_in_use
+
+    def _slots_to_bind(self, batch: Any) -> int:
+        per_request = 1 + self.req_to_token_pool.mamba_initial_tracking_slots
+        return sum(2 + per_request for req in batch.reqs if not req.kv.holds_kv)
+
+    def _take_spare_slot(self) -> torch.Tensor | None:
+        if self._spare_slots() <= 0:
+            return None
+        allocator = self.req_to_token_pool.mamba_allocator
+        slot = allocator.alloc(1)
+        if slot is None:
+            super().evict_for_alloc(EvictParams(num_tokens=0, mamba_num=1))
+            slot = allocator.alloc(1)
+        return slot
+
+    def _free_slot(self, slot: torch.Tensor) -> None:
+        self.req_to_token_pool.mamba_allocator.free(slot)
+
+    def evict_for_alloc(self, params: EvictParams, **kwargs: Any) -> EvictResult:
+        allocator = self.req_to_token_pool.mamba_allocator
+        wanted = allocator.available_size() + params.mamba_num
+        result = super().evict_for_alloc(params, **kwargs)
+        short = wanted - allocator.available_size()
+        if params.mamba_num > 0 and short > 0:
+            for slot in self.ledger.revoke(short):
+                self._free_slot(slot)
+                self.counters.revoked += 1
+        return result
+
+    # ---- publication
+
+    def checkpoint(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
+        super().checkpoint(req, up_to=up_to, **kwargs)
+        for capture in self.ledger.take(req.rid):
+            self._publish(req, capture)
+
+    def _publish(self, req: Any, capture: Capture) -> None:
+        """Insert one captured state at its depth; the tree must own the KV up to there."""
+        slot = capture.take_slot()
+        if not capture.written:
+            self.counters.unwritten += 1
+            self._free_slot(slot)
+        elif self.disable or capture.depth > req.kv.cache_protected_len:
+            self.counters.unowned += 1
+            self._free_slot(slot)
+        elif self._insert_state(req, capture.depth, slot):
+            self.counters.published += 1
+        else:
+            self.counters.duplicate += 1
+            self._free_slot(slot)
+
+    def _insert_state(self, req: Any, depth: int, slot: torch.Tensor) -> bool:
+        """Split the request's path at `depth` and give that node the state.
+
+        Returns False if the node has one. The KV is already the tree's own, hence
+        `prev_prefix_len=depth`: the insert frees nothing as a duplicate.
+        """
+        row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx, :depth]
+        result = self.insert(
+            InsertParams(
+                key=RadixKey(
+                    req.full_untruncated_fill_ids[:depth],
+                    req.extra_key,
+                    is_bigram=self.tree_core.is_eagle,
+                    cache_salt=req.cache_salt,
+                ),
+                value=row.to(torch.int64, copy=True),
+                mamba_value=slot,
+                prev_prefix_len=depth,
+                inserted_len=depth,
+                priority=req.priority or 0,
+                session_id=req.session_id,
+                rotation_base=req.kv_rotation_base,
+            )
+        )
+        assert result.mamba_exist or result.prefix_len == depth, (result.prefix_len, depth)
+        return not result.mamba_exist
+
+    # ---- release
+
+    def on_release(self, req: Any, *, checkpointed: bool) -> None:
+        super().on_release(req, checkpointed=checkpointed)
+        for capture in self.ledger.take(req.rid):
+            self._free_slot(capture.take_slot())
+            self.counters.released += 1
+
+    def reset(self) -> None:
+        self.ledger.clear()
+        super().reset()
+
+    # ---- read-out
+
+    def report(self) -> dict[str, Any]:
+        """Counters and slot accounting for /server_info."""
+        allocator = self.req_to_token_pool.mamba_allocator
+        return {
+            **self.counters.as_dict(),
+            "pending": len(self.ledger),
+            "slots_total": allocator.size,
+            "slots_free": allocator.available_size(),
+            "slots_evictable": self.mamba_evictable_size(),
+            "slots_protected": self.mamba_protected_size(),
+            "interior_states": self.interior.value,
+            "tree_core": type(self.tree_core).__name__,
+        }
