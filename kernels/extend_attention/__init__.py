@@ -1,0 +1,1 @@
+"""Softmax attention of new queries over a cached prefix plus themselves."""

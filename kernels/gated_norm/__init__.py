@@ -1,0 +1,1 @@
+"""Normalizations, gates and layout changes around linear and gated attention."""
