@@ -1,0 +1,1 @@
+"""SGLang on a plain CPU: environment, kernels, small models, server launcher."""

@@ -50,7 +50,7 @@ FAMILIES: dict[str, ModelShape] = {
     "qwen3_5": ModelShape("qwen3_5", 128, 256, 4, 4, 2, 32, 2, 4, 32, 0.15, 16384),
     "qwen3_next": ModelShape("qwen3_next", 128, 256, 4, 4, 2, 32, 2, 4, 32, 0.15, 16384, 4),
     # large enough for the time of a prefill to show on two slow cores
-    "qwen3_5_medium": ModelShape("qwen3_5", 512, 1024, 12, 8, 2, 64, 4, 8, 64, 0.06, 32768),
+    "qwen3_5_medium": ModelShape("qwen3_5", 512, 1024, 8, 8, 2, 64, 4, 8, 64, 0.06, 32768),
     # the published 0.8B model's shape, with a vocabulary of 512
     "qwen3_5_0p8b": ModelShape("qwen3_5", 1024, 3584, 24, 8, 2, 256, 16, 16, 128, 0.02, 32768),
 }

@@ -47,9 +47,9 @@ def activate() -> None:
         return
     stubs.install()
     # imports torch, so not before the test above
-    from spc_sglang.adapter.cpu import ops
+    from spc_sglang.adapter.cpu import stand_in
 
-    if not ops.is_stand_in():
+    if not stand_in.is_stand_in():
         return
     try:
         apply(replacements())
@@ -176,10 +176,24 @@ def track_states_of_all_layers(
 
 
 def track_states_of_one_layer(
-    conv_states: Tensor, ssm_states: Tensor, *arguments: Tensor, **options: bool
+    conv_states: Tensor,
+    ssm_states: Tensor,
+    cache_indices: Tensor,
+    mamba_track_mask: Tensor,
+    mamba_track_indices: Tensor,
+    batch_size: int,
+    check_freed_slots: bool = False,
 ) -> None:
     """The same for one layer's pools [slots, ..]."""
-    track_states_of_all_layers(conv_states[None], ssm_states[None], *arguments, **options)
+    track_states_of_all_layers(
+        conv_states[None],
+        ssm_states[None],
+        cache_indices,
+        mamba_track_mask,
+        mamba_track_indices,
+        batch_size,
+        check_freed_slots,
+    )
 
 
 def launch_shared_expert_gate(

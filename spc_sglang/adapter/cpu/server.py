@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 READY_LIMIT_S = 180.0
-STOP_LIMIT_S = 10.0
+STOP_LIMIT_S = 2.0
 LOG_TAIL_LINES = 40
 STRATEGIES = ("no_buffer", "extra_buffer", "extra_buffer_lazy")
 

@@ -7,7 +7,7 @@ preferred to an installed package:
 - `triton`, where it is not installed: SGLang's own mock, written for Apple's GPUs;
 - `torchvision._meta_registrations`, empty: the published torchvision is a CUDA build, whose
   operators do not load next to a CPU torch, and that module would fail on them;
-- `sgl_kernel`, which has no CPU build on the package index: see ops.py.
+- `sgl_kernel`, which has no CPU build on the package index: see stand_in.py.
 
 This module imports neither torch nor sglang.
 """
@@ -26,7 +26,7 @@ ENABLE_VARIABLE = "SGLANG_USE_CPU_ENGINE"
 # triton's version that sglang 0.5.23 asks for, reported by the mock
 MOCKED_TRITON_VERSION = "3.8.0"
 KERNEL_MODULES = ("sgl_kernel", "sgl_kernel.mamba", "sgl_kernel.speculative")
-OWN_IMPLEMENTATION = "spc_sglang.adapter.cpu.ops"
+OWN_IMPLEMENTATION = "spc_sglang.adapter.cpu.stand_in"
 
 
 def is_enabled() -> bool:
