@@ -44,12 +44,13 @@ class Grid:
     def floor(self, depths: IntArray) -> IntArray:
         """a(t) for each depth t; 0 (the root) where no allowed depth lies at or above it."""
         if self.allowed is not None:
-            positions = np.unique(np.asarray((0, *self.allowed), dtype=np.int64))
+            positions: IntArray = np.unique(np.asarray((0, *self.allowed), dtype=np.int64))
             at_or_above: IntArray = np.searchsorted(positions, depths, side="right") - 1
             return positions.take(at_or_above)
         if self.step == 1:
             return depths
-        return np.maximum(depths - (depths - self.offset) % self.step, 0)
+        below: IntArray = depths - (depths - self.offset) % self.step
+        return below.clip(min=0)
 
 
 def as_grid(grid: int | Sequence[int] | Grid, length: int) -> Grid:

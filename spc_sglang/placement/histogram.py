@@ -35,7 +35,7 @@ class Coordinate(StrEnum):
             return depth
         if self is Coordinate.FROM_END:
             return length - depth
-        return -(-depth * RELATIVE_BINS // length)
+        return depth * RELATIVE_BINS // length
 
     def depth(self, key: int, length: int) -> int:
         """The overlap depth of a cell in an entry of `length` tokens; outside 1..N if none."""
@@ -43,7 +43,8 @@ class Coordinate(StrEnum):
             return key
         if self is Coordinate.FROM_END:
             return length - key
-        return max(1, key * length // RELATIVE_BINS)
+        # the shallow edge of the cell: a checkpoint there serves all of it
+        return max(1, -(-key * length // RELATIVE_BINS))
 
 
 class Histogram(ABC):
