@@ -1,0 +1,1 @@
+"""Programs that use SGLang with `--radix-cache-backend spc`."""

@@ -1,0 +1,50 @@
+"""How the demo starts its servers: the small model, the pools, and nothing that differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from spc_sglang.adapter.cpu.models import FAMILIES, build_model
+from spc_sglang.adapter.cpu.server import CpuServerConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / ".cache" / "models"
+KV_POOL_TOKENS = 65536  # more than the whole workload: nothing is evicted for want of KV
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """One run of the demo; both servers get the same model and the same pools."""
+
+    model: str = "qwen3_5_medium"
+    pool_slots: int = 96  # recurrent states in the pool, of both servers
+    block_tokens: int = 256  # distance of the checkpoints, of ours
+    max_new_tokens: int = 8
+    output: Path = ROOT / ".demo"  # logs and the picture
+    quick: bool = False  # fewer requests, for the tests
+
+    def __post_init__(self) -> None:
+        if self.model not in FAMILIES:
+            raise ValueError(f"model {self.model!r} is not one of {', '.join(FAMILIES)}")
+        for name in ("pool_slots", "block_tokens", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def build_model(self) -> Path:
+        """Make the model unless it is there; a second or two, up to a minute for the 0.8B."""
+        return build_model(self.model, MODELS / self.model)
+
+    def server(self, model_path: Path, *, backend: str | None, port: int = 0) -> CpuServerConfig:
+        """A stock server for `backend` None, ours for "spc"; all else is equal."""
+        own = ("--spc-block-tokens", str(self.block_tokens)) if backend else ()
+        return CpuServerConfig(
+            model_path,
+            port=port,
+            max_total_tokens=KV_POOL_TOKENS,
+            max_mamba_cache_size=self.pool_slots,
+            max_running_requests=4,
+            context_length=16384,
+            radix_cache_backend=backend,
+            extra_arguments=("--enable-cache-report", *own),
+        )
