@@ -4,6 +4,8 @@ For any checkpoints C, l(t; C) rises with t within 0..N, so replay r(t) lies in 
 
     |E_p r - E_q r| <= N TV(p, q) = N ||p - q||_1 / 2          (published with N ||p - q||_1)
 
+(reached when one law may miss, r(0) = 0; with hits only, depths 1..N, N - 1 replaces N).
+
 The placement c' chosen for q against the best one c for p loses E_p[l_c - l_c'], at most
 2 N TV = N L1. The same difference l_c - l_c' has total variation at most 2 N along t, so summation
 by parts gives a bound without the dimension of the law:

@@ -19,7 +19,8 @@ below it) in between:
   there lie below every anchor that is left, so they expire.
 
 Each breakpoint is passed once from either side. Both sides are heaps, merged small into large; a
-breakpoint dropped on one side is skipped when the other side meets it.
+breakpoint dropped on one side is skipped when the other side meets it. For a leaf all of this has
+a closed form, F_v(x) = min(p_v (d_v - x), price), which its parent adds directly.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class _Piecewise:
     slope_right: float = 0.0
     shallow_first: list[tuple[float, int]] = field(default_factory=list)
     deep_first: list[tuple[float, int]] = field(default_factory=list)
+
+    def push(self, at: float, node: int) -> None:
+        """A breakpoint at `at`, the threshold of `node`."""
+        heappush(self.shallow_first, (at, node))
+        heappush(self.deep_first, (-at, node))
 
 
 class PenalisedTree:
@@ -65,78 +71,120 @@ class PenalisedTree:
 
     def thresholds(self, price: float) -> list[float]:
         """thr_v of every node; 0 or less where no anchor makes a checkpoint worth the price."""
-        size = self._tree.size
-        threshold = [0.0] * size
-        jump = [0.0] * size  # slope of F_v just beyond thr_v; 0 once the breakpoint is gone
-        below: list[_Piecewise | None] = [None] * size
-        for node in range(size - 1, 0, -1):
-            function = self._merge_children(node, below, jump)
-            depth, weight = self._tree.depths[node], self._tree.weights[node]
-            function.value_root += weight * depth
-            function.slope_root += weight
-            function.slope_right += weight
-            if function.value_root > price + function.value_right:
-                floor = price + function.value_right
-                at = min(_raise_floor(function, floor, jump), depth)
-                threshold[node] = at
-                jump[node] = function.slope_root
-                function.slope_root = 0.0
-                function.value_root = floor
-                heappush(function.shallow_first, (at, node))
-                heappush(function.deep_first, (-at, node))
-            below[node] = function
-        return threshold
+        upwards = _Pass(self._tree, self._children, price)
+        for node in range(self._tree.size - 1, 0, -1):
+            if self._children[node]:
+                upwards.visit(node)
+            else:
+                upwards.visit_leaf(node)
+        return upwards.threshold
 
-    def _merge_children(
-        self, node: int, below: list[_Piecewise | None], jump: list[float]
-    ) -> _Piecewise:
+
+class _Pass:
+    """One upward pass: H_v and F_v of every node, children before parents."""
+
+    def __init__(self, tree: PrefixTree, children: list[list[int]], price: float) -> None:
+        self._depths = tree.depths
+        self._weights = tree.weights
+        self._children = children
+        self._price = price
+        self.threshold = [0.0] * tree.size
+        # slope of F_v just beyond thr_v; 0 once the breakpoint is gone
+        self._jump = [0.0] * tree.size
+        # F_v of inner nodes whose parent has not been visited
+        self._below: dict[int, _Piecewise] = {}
+
+    def visit_leaf(self, node: int) -> None:
+        """H_v(x) = p_v (d_v - x) reaches the price at thr_v = d_v - price / p_v."""
+        weight, depth = self._weights[node], self._depths[node]
+        if weight * depth > self._price:
+            self.threshold[node] = depth - self._price / weight
+
+    def visit(self, node: int) -> None:
+        """From the children's F to H_v, thr_v and F_v."""
+        function = self._sum_of_children(node)
+        depth, weight = self._depths[node], self._weights[node]
+        function.value_root += weight * depth
+        function.slope_root += weight
+        function.slope_right += weight
+        with_checkpoint = self._price + function.value_right
+        if function.value_root > with_checkpoint:
+            at = min(self._walk_down_to(function, with_checkpoint), depth)
+            self.threshold[node] = at
+            self._jump[node] = function.slope_root
+            function.slope_root = 0.0
+            function.value_root = with_checkpoint
+            function.push(at, node)
+        self._below[node] = function
+
+    def _sum_of_children(self, node: int) -> _Piecewise:
         """sum_c F_c on [0, d_v]: each child cut down to d_v, then added up."""
-        depth = self._tree.depths[node]
+        depth = self._depths[node]
         total: _Piecewise | None = None
+        leaves = []
         for child in self._children[node]:
-            function = below[child]
-            below[child] = None
-            assert function is not None, "children come after their parents"
-            _cut_right(function, self._tree.depths[child], depth, jump)
+            if not self._children[child]:
+                leaves.append(child)
+                continue
+            function = self._below.pop(child)
+            self._cut_right(function, self._depths[child], depth)
             total = function if total is None else _add(total, function)
-        return _Piecewise() if total is None else total
+        total = total or _Piecewise()
+        for leaf in leaves:
+            self._add_leaf(total, leaf, depth)
+        return total
 
+    def _add_leaf(self, total: _Piecewise, leaf: int, right: int) -> None:
+        """Add min(p (d - x), price) on [0, right], with the kink at the leaf's threshold."""
+        weight, depth, at = self._weights[leaf], self._depths[leaf], self.threshold[leaf]
+        if at >= right:
+            total.value_root += self._price
+            total.value_right += self._price
+            return
+        total.value_right += weight * (depth - right)
+        total.slope_right += weight
+        if at > 0.0:
+            total.value_root += self._price
+            self._jump[leaf] = weight
+            total.push(at, leaf)
+        else:
+            total.value_root += weight * depth
+            total.slope_root += weight
 
-def _cut_right(function: _Piecewise, right: float, new_right: float, jump: list[float]) -> None:
-    """Shrink the domain: climb from `right` down to `new_right`, expiring what lies between."""
-    position, value, slope = right, function.value_right, function.slope_right
-    heap = function.deep_first
-    while heap and -heap[0][0] >= new_right:
-        negative, node = heappop(heap)
-        if jump[node]:
-            value += slope * (position + negative)
-            position = -negative
-            slope -= jump[node]
-            jump[node] = 0.0
-    function.value_right = value + slope * (position - new_right)
-    function.slope_right = slope
+    def _cut_right(self, function: _Piecewise, right: float, new_right: float) -> None:
+        """Shrink the domain: climb from `right` to `new_right`, expiring breakpoints between."""
+        position, value, slope = right, function.value_right, function.slope_right
+        heap = function.deep_first
+        while heap and -heap[0][0] >= new_right:
+            negative, node = heappop(heap)
+            if self._jump[node]:
+                value += slope * (position + negative)
+                position = -negative
+                slope -= self._jump[node]
+                self._jump[node] = 0.0
+        function.value_right = value + slope * (position - new_right)
+        function.slope_right = slope
 
+    def _walk_down_to(self, function: _Piecewise, target: float) -> float:
+        """The x at which the function has fallen to `target`; breakpoints before it are dropped.
 
-def _raise_floor(function: _Piecewise, target: float, jump: list[float]) -> float:
-    """The x at which the function has fallen to `target`; breakpoints before it are dropped.
-
-    Leaves `slope_root` as the slope just beyond x.
-    """
-    position, value, slope = 0.0, function.value_root, function.slope_root
-    heap = function.shallow_first
-    while heap:
-        breakpoint_at, node = heap[0]
-        if jump[node]:
-            value_there = value - slope * (breakpoint_at - position)
-            if value_there <= target:
-                break
-            position, value = breakpoint_at, value_there
-            slope += jump[node]
-            jump[node] = 0.0
-        heappop(heap)
-    function.slope_root = slope
-    # rounding can leave a trace of value above the target where the slope is gone
-    return position + (value - target) / slope if slope > 0.0 else position
+        Leaves `slope_root` as the slope just beyond x.
+        """
+        position, value, slope = 0.0, function.value_root, function.slope_root
+        heap = function.shallow_first
+        while heap:
+            breakpoint_at, node = heap[0]
+            if self._jump[node]:
+                value_there = value - slope * (breakpoint_at - position)
+                if value_there <= target:
+                    break
+                position, value = breakpoint_at, value_there
+                slope += self._jump[node]
+                self._jump[node] = 0.0
+            heappop(heap)
+        function.slope_root = slope
+        # rounding can leave a trace of value above the target where the slope is gone
+        return position + (value - target) / slope if slope > 0.0 else position
 
 
 def _add(one: _Piecewise, other: _Piecewise) -> _Piecewise:
