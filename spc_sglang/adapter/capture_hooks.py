@@ -47,7 +47,9 @@ def around_prepare_for_extend(original: Callable[..., Any], self: Any, *args: An
     return result
 
 
-def after_init_new(result: Any, cls: type, batch: Any, model_runner: Any, *_: Any, **__: Any) -> None:
+def after_init_new(
+    result: Any, cls: type, batch: Any, model_runner: Any, *_: Any, **__: Any
+) -> None:
     """AFTER `ForwardBatch.init_new(cls, batch, model_runner, ...)`."""
     HANDOVER.arm(getattr(batch, _PLAN, None) if _is_prefill(result) else None)
 

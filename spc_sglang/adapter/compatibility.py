@@ -128,7 +128,9 @@ def after_load(context: Any) -> None:
     `context` is SGLang's `TreeCacheBuildContext`.
     """
     if context.disable_radix_cache:
-        raise Unsupported("the radix cache is disabled, so there is nothing to checkpoint: " + _DROP + ".")
+        raise Unsupported(
+            "the radix cache is disabled, so there is nothing to checkpoint: " + _DROP + "."
+        )
     if not context.is_hybrid_ssm:
         raise Unsupported(
             "this model has no recurrent layers, so every matched token is reusable already: "
@@ -137,7 +139,9 @@ def after_load(context: Any) -> None:
         )
     if context.is_hybrid_swa:
         raise Unsupported(
-            "models that mix recurrent and sliding-window layers are not supported yet: " + _DROP + "."
+            "models that mix recurrent and sliding-window layers are not supported yet: "
+            + _DROP
+            + "."
         )
     from sglang.srt.configs.hybrid_arch import hybrid_gdn_config
 
@@ -149,5 +153,7 @@ def after_load(context: Any) -> None:
         )
     if getattr(context.params.req_to_token_pool, "mamba_ckpt_pool", None) is not None:
         raise Unsupported(
-            "int8 checkpoints round the state: drop --enable-int8-mamba-checkpoint or " + _DROP + "."
+            "int8 checkpoints round the state: drop --enable-int8-mamba-checkpoint or "
+            + _DROP
+            + "."
         )

@@ -159,7 +159,8 @@ def from_keywords(keywords: Mapping[str, Any], environment: Mapping[str, str]) -
     unknown = sorted(set(keywords) - known)
     if unknown:
         raise ValueError(
-            f"unknown option spc_{unknown[0]}; known: " + ", ".join(f"spc_{n}" for n in sorted(known))
+            f"unknown option spc_{unknown[0]}; known: "
+            + ", ".join(f"spc_{n}" for n in sorted(known))
         )
     return from_texts({name: _spell(value) for name, value in keywords.items()}, environment)
 

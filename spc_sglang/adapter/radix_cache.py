@@ -88,9 +88,7 @@ class SpcRadixCache(UnifiedRadixCache):
     @property
     def captures(self) -> bool:
         return (
-            self.options.capture
-            and not self.disable
-            and self.interior is not InteriorStates.NONE
+            self.options.capture and not self.disable and self.interior is not InteriorStates.NONE
         )
 
     # ---- observation

@@ -19,7 +19,8 @@ class Extend:
 
     `overlap_depth` is the full-KV match t of the request and `restore_depth` the depth l it
     resumed from (l <= t); `engine_depth` is the depth at which the engine itself stores a
-    state in this forward, or None.
+    state in this forward, or None. `overlaps` are (depth, weight) of past requests that left the
+    path between restore and overlap depth, and `slack` says that the pool has free slots.
     """
 
     prefix: int
@@ -29,6 +30,8 @@ class Extend:
     overlap_depth: int = 0
     restore_depth: int = 0
     engine_depth: int | None = None
+    overlaps: tuple[tuple[int, float], ...] = ()
+    slack: bool = False
 
     def __post_init__(self) -> None:
         if self.grid < 1:

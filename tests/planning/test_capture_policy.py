@@ -14,9 +14,7 @@ def extend(prefix: int = 0, end: int = 1000, prompt: int = 1000, **more: int | N
 
 
 def test_block_placement_adds_even_depths_after_branch_and_prompt_end() -> None:
-    plan = BlockPlacement(256).plan(
-        extend(overlap_depth=450, restore_depth=0, engine_depth=None)
-    )
+    plan = BlockPlacement(256).plan(extend(overlap_depth=450, restore_depth=0, engine_depth=None))
     assert plan == (448, 960, 256, 512, 768)
 
 

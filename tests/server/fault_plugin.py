@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_MODULE = '''
+_MODULE = """
 def activate():
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -23,7 +23,7 @@ def zero_state(self, params):
     if params.mamba_value is not None:
         pool = self.req_to_token_pool.mamba_pool.mamba_cache
         pool.temporal[:, params.mamba_value] = 0
-'''
+"""
 
 
 def write(folder: Path) -> Path:

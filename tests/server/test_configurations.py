@@ -17,8 +17,9 @@ import pytest
 
 from spc_sglang.adapter.cpu.models import build_model
 from spc_sglang.adapter.cpu.server import CpuServerConfig, running_server
+from tests.reference import greedy_logprobs
 from tests.server import scenarios
-from tests.server.client import Client
+from tests.server.client import Client, tokens
 from tests.server.scenarios import Bounds
 
 pytestmark = pytest.mark.sglang
@@ -82,11 +83,13 @@ ROWS = (
 class Server:
     row: Row
     client: Client
-    log_path: Path
+    model: Path
 
 
 @pytest.fixture(scope="module", params=ROWS, ids=lambda row: row.name)
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     row: Row = request.param
     model = build_model(row.family, MODELS / f"{row.family}-{row.dtype}", dtype=row.dtype)
     environment = {"SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1"}
@@ -107,9 +110,11 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     )
     log_path = tmp_path_factory.mktemp("server") / "server.log"
     with running_server(config, log_path) as handle:
-        yield Server(row, Client(handle.base_url), log_path)
+        yield Server(row, Client(handle.base_url), model)
         assert handle.process.poll() is None, log_path.read_text()[-3000:]
-    complaints = re.findall(r"^.*(?:memory leak|Traceback|Scheduler hit).*$", log_path.read_text(), re.MULTILINE)
+    complaints = re.findall(
+        r"^.*(?:memory leak|Traceback|Scheduler hit).*$", log_path.read_text(), re.MULTILINE
+    )
     assert not complaints, complaints[:5]
 
 
@@ -136,6 +141,21 @@ def test_one_token_tail(server: Server) -> None:
 def test_group_in_flight(server: Server) -> None:
     scenarios.group_in_flight(server.client, server.row.bounds)
     scenarios.accounts_are_balanced(server.client)
+
+
+def test_resumed_answer_equals_transformers(server: Server) -> None:
+    """transformers, without any cache, chooses the tokens that a resumed request got."""
+    if server.row.dtype != "float32":
+        pytest.skip("bf16 rounds differently in transformers; the fp32 rows compare")
+    client, document = server.client, tokens(704, seed=8)
+    prompt = document[:520] + tokens(scenarios.TAIL_TOKENS, seed=9)
+    client.flush()
+    client.generate(document)
+    answer = client.generate(prompt)
+    assert answer.cached > 0
+    chosen, logprobs = greedy_logprobs(server.model, prompt, answer.tokens)
+    assert chosen == list(answer.tokens)
+    assert max(abs(a - b) for a, b in zip(logprobs, answer.logprobs, strict=True)) < 1e-4
 
 
 def test_growing_chat(server: Server) -> None:
