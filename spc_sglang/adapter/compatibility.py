@@ -128,20 +128,14 @@ def after_load(context: Any) -> None:
     `context` is SGLang's `TreeCacheBuildContext`.
     """
     if context.disable_radix_cache:
-        raise Unsupported(
-            "the radix cache is disabled, so there is nothing to checkpoint: " + _DROP + "."
-        )
+        raise Unsupported(f"the radix cache is disabled, so there is nothing to keep: {_DROP}.")
     if not context.is_hybrid_ssm:
         raise Unsupported(
-            "this model has no recurrent layers, so every matched token is reusable already: "
-            + _DROP
-            + "."
+            f"this model has no recurrent layers, so all it matches is reusable already: {_DROP}."
         )
     if context.is_hybrid_swa:
         raise Unsupported(
-            "models that mix recurrent and sliding-window layers are not supported yet: "
-            + _DROP
-            + "."
+            f"models that mix recurrent and sliding-window layers are not supported yet: {_DROP}."
         )
     from sglang.srt.configs.hybrid_arch import hybrid_gdn_config
 
@@ -153,7 +147,5 @@ def after_load(context: Any) -> None:
         )
     if getattr(context.params.req_to_token_pool, "mamba_ckpt_pool", None) is not None:
         raise Unsupported(
-            "int8 checkpoints round the state: drop --enable-int8-mamba-checkpoint or "
-            + _DROP
-            + "."
+            f"int8 checkpoints round the state: drop --enable-int8-mamba-checkpoint or {_DROP}."
         )

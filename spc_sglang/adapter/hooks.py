@@ -141,5 +141,6 @@ def _check_signature(hook: Hook) -> None:
         names = names[: len(expected)]
     if names != expected:
         raise Unsupported(
-            f"{hook.target} takes {names} where we expect {expected}, and it {hook.purpose}: {remedy}"
+            f"{hook.target} takes {names} where we expect {expected}, and it {hook.purpose}: "
+            f"{remedy}"
         )

@@ -31,7 +31,7 @@ def test_flag_wins_over_environment_and_environment_over_default() -> None:
 def test_engine_keywords_go_through_the_same_checks() -> None:
     chosen = options.from_keywords({"block_tokens": 64, "capture": False}, {})
     assert chosen == SpcOptions(block_tokens=64, capture=False)
-    with pytest.raises(ValueError, match="--spc-block-tokens.*0"):
+    with pytest.raises(ValueError, match=r"--spc-block-tokens.*0"):
         options.from_keywords({"block_tokens": 0}, {})
     with pytest.raises(ValueError, match="spc_blok"):
         options.from_keywords({"blok": 1}, {})

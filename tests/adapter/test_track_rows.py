@@ -15,10 +15,7 @@ def naive_state_rows(extend_lens: list[int], packed: bool) -> dict[tuple[int, in
     """Row of `h` by (batch row, tokens computed before that state), in kernel order."""
     rows: dict[tuple[int, int], int] = {}
     for row, length in enumerate(extend_lens):
-        if packed:
-            computed = range(CHUNK, length + 1, CHUNK)
-        else:
-            computed = range(0, length, CHUNK)
+        computed = range(CHUNK, length + 1, CHUNK) if packed else range(0, length, CHUNK)
         for tokens in computed:
             rows[row, tokens] = len(rows)
     return rows

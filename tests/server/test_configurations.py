@@ -26,10 +26,9 @@ pytestmark = pytest.mark.sglang
 
 SPACING = 128
 MODELS = Path(__file__).parents[2] / ".cache" / "models"
-CHECKS = (
-    "--spc-block-tokens",
-    str(SPACING),
-)
+
+
+EXACT = Bounds()
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Row:
     page_size: int = 1
     chunk: int = 2048
     overlap: bool = True
-    bounds: Bounds = Bounds()
+    bounds: Bounds = EXACT
     arguments: tuple[str, ...] = ()
     retract: bool = False
     pool_slots: int = 40
@@ -105,7 +104,7 @@ def server(
         mamba_radix_cache_strategy=row.strategy,
         overlap=row.overlap,
         radix_cache_backend="spc",
-        extra_arguments=(*CHECKS, *row.arguments),
+        extra_arguments=("--spc-block-tokens", str(SPACING), *row.arguments),
         extra_environment=environment,
     )
     log_path = tmp_path_factory.mktemp("server") / "server.log"
