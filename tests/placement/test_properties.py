@@ -12,6 +12,9 @@ from spc_sglang.placement.price import penalised_solver, splice
 from spc_sglang.placement.reduction import Reduced, reduce
 from tests.placement.brute import enumerated_curve
 
+# the same examples on every run, and no time limit on a busy machine
+PROPERTY = settings(deadline=None, derandomize=True, max_examples=200)
+
 LAWS = st.lists(st.integers(0, 9), min_size=1, max_size=9).filter(any)
 LONG_LAWS = st.lists(st.integers(0, 9), min_size=1, max_size=60).filter(any)
 
@@ -26,6 +29,7 @@ def segment(problem: Reduced, a: int, b: int) -> float:
     return float(problem.T[b - 1] - before[1] - problem.x[a] * (problem.P[b - 1] - before[0]))
 
 
+@PROPERTY
 @given(LAWS, st.integers(0, 9))
 def test_support_lemma(law: list[int], budget: int) -> None:
     """Only observed depths are needed: enumeration over all positions finds nothing better."""
@@ -35,6 +39,7 @@ def test_support_lemma(law: list[int], budget: int) -> None:
     assert enumerated_curve(dense, allowed=observed)[budget] == enumerated_curve(dense)[budget]
 
 
+@PROPERTY
 @given(LAWS, st.sets(st.integers(1, 9), min_size=1), st.integers(0, 9))
 def test_grid_lemma(law: list[int], positions: set[int], budget: int) -> None:
     """Restricted optimum = free optimum of the floored law + the remainders."""
@@ -50,6 +55,7 @@ def test_grid_lemma(law: list[int], positions: set[int], budget: int) -> None:
     assert enumerated_curve(dense, allowed=allowed)[budget] == free + remainder
 
 
+@PROPERTY
 @given(LONG_LAWS, st.data())
 def test_segment_cost_is_monge(law: list[int], data: st.DataObject) -> None:
     """c(a, c) + c(b, d) <= c(a, d) + c(b, c) for a < b <= c < d: crossing beats nesting."""
@@ -71,6 +77,7 @@ def test_segment_cost_is_monge(law: list[int], data: st.DataObject) -> None:
     assert crossing <= nested
 
 
+@PROPERTY
 @given(LONG_LAWS, st.integers(1, 20))
 def test_curve_is_convex_on_one_prefix(law: list[int], budget: int) -> None:
     """V(m - 1) - V(m) never rises."""
@@ -78,6 +85,7 @@ def test_curve_is_convex_on_one_prefix(law: list[int], budget: int) -> None:
     assert (np.diff(curve, 2) >= 0).all()
 
 
+@PROPERTY
 @given(LONG_LAWS, st.integers(0, 400))
 def test_penalised_optimum_is_the_best_over_all_budgets(law: list[int], price: int) -> None:
     """min_C cost + price |C| = min_m V(m) + price m."""
@@ -89,6 +97,7 @@ def test_penalised_optimum_is_the_best_over_all_budgets(law: list[int], price: i
     )
 
 
+@PROPERTY
 @given(LONG_LAWS)
 def test_splice_reaches_every_count_between_two_optima(law: list[int]) -> None:
     """Any two optima of the same price splice to an optimum of each count between them."""
@@ -110,7 +119,7 @@ def place_indices(problem: Reduced, law: list[int], budget: int) -> np.ndarray:
     return np.searchsorted(problem.depths, depths)
 
 
-@settings(max_examples=60)
+@PROPERTY
 @given(LONG_LAWS, st.integers(0, 12), st.floats(1e-6, 1e6))
 def test_scaling_the_weights_scales_the_replay(law: list[int], budget: int, factor: float) -> None:
     """Rates multiply the weights and nothing else."""

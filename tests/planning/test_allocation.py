@@ -21,12 +21,12 @@ def random_entries(rng: np.random.Generator, count: int, longest: int) -> list[O
 
 
 def test_joint_optimum_over_all_ways_to_share() -> None:
-    """600 cases of two or three entries, every total budget: equal to trying every share."""
+    """500 cases of two or three entries, 6 total budgets each: equal to trying every share."""
     rng = np.random.default_rng(71)
-    for _ in range(600):
+    for _ in range(500):
         entries = random_entries(rng, int(rng.integers(1, 4)), 6)
         curves = [value_curve(entry, 6) for entry in entries]
-        for budget in range(13):
+        for budget in rng.choice(13, 6, replace=False).tolist():
             best = min(
                 sum(curve[m] for curve, m in zip(curves, shares, strict=True))
                 for shares in product(range(7), repeat=len(entries))
@@ -69,15 +69,18 @@ def test_equal_split_costs_more_and_rates_matter() -> None:
 
 
 def test_price_is_what_one_more_slot_saves() -> None:
-    """V(M - 1) - V(M) >= price >= V(M) - V(M + 1) on the joint curve, 100 cases."""
+    """V(M - 1) - V(M) >= price >= V(M) - V(M + 1) on the joint curve, 200 cases."""
     rng = np.random.default_rng(74)
-    for _ in range(100):
+    for _ in range(200):
         entries = random_entries(rng, 3, 12)
-        budget = int(rng.integers(1, 10))
+        budget = int(rng.integers(1, 25))
         below, at, above = (allocate(entries, budget + k).replay for k in (-1, 0, 1))
         price = allocate(entries, budget).price
-        assert below - at >= price * (1 - 1e-12), (entries, budget)
-        assert price >= at - above - 1e-9 or price == 0.0, (entries, budget)
+        assert below - at + 1e-9 >= price >= at - above - 1e-9, (entries, budget, price)
+        # with nothing to spend it is the best first checkpoint
+        first = allocate(entries, 0)
+        assert first.budgets == (0, 0, 0)
+        assert first.price >= first.replay - allocate(entries, 1).replay - 1e-9
 
 
 def test_grid_applies_to_every_entry() -> None:
