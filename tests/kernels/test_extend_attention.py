@@ -31,10 +31,11 @@ def test_extend_equals_written_out_softmax(
     assert found.dtype == dtype
 
 
-@pytest.mark.parametrize("cut", [64, 128, 256])
-def test_new_rows_equal_the_rows_of_the_whole(cut: int) -> None:
-    """In fp32 a hit at a multiple of 64 gives the bits of the cold run."""
-    query, key, value = make_inputs(300, torch.float32, seed=4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cut", [64, 128, 640, 960])
+def test_new_rows_equal_the_rows_of_the_whole(dtype: torch.dtype, cut: int) -> None:
+    """A hit at a multiple of 64 gives the bits of the cold run."""
+    query, key, value = make_inputs(1000, dtype, seed=4)
     whole = naive.extend(query, key, value)
     assert torch.equal(naive.extend(query[cut:], key, value), whole[cut:])
     assert torch.equal(naive.extend(query[:cut], key[:cut], value[:cut]), whole[:cut])
