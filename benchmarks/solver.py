@@ -190,7 +190,12 @@ def main() -> None:
     check_prefix(300)
     check_tree(300)
 
-    machine = {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.system()}
+    machine = {
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "load": round(os.getloadavg()[0], 1),
+    }
     print(f"# {versions(with_numba)}, {machine}; checks passed; median of {options.runs} runs")
     rows = prefix_rows(options.runs, with_numba) + planning_rows(options.runs, with_numba)
     print("| what | build | median ms | fastest ms | target ms |\n|---|---|---|---|---|")

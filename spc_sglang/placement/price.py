@@ -35,43 +35,41 @@ class Vertex(Generic[S]):
 
 @dataclass(frozen=True)
 class Edge(Generic[S]):
-    """Neighbouring hull vertices with low.count <= budget <= high.count, and their price."""
+    """Where a budget lies on the lower hull: low.count <= budget <= high.count.
+
+    Both ends minimise cost + price * count. They are the same vertex when one has the budget.
+    """
 
     low: Vertex[S]
     high: Vertex[S]
-
-    @property
-    def price(self) -> float:
-        """Cost that one more checkpoint saves between the two ends."""
-        span = self.high.count - self.low.count
-        return max(0.0, (self.low.cost - self.high.cost) / span) if span else 0.0
+    price: float
 
     def value_at(self, budget: int) -> float:
-        """The chord at `budget`: V there if V is convex, else a lower bound on it."""
+        """The hull at `budget`: V there if V is convex, else a lower bound on it."""
         return self.low.cost - self.price * (budget - self.low.count)
 
 
 def search(
     solve: Callable[[float], Vertex[S]], budget: int, low: Vertex[S], high: Vertex[S]
 ) -> Edge[S]:
-    """The hull edge that spans `budget`.
+    """The hull vertex with `budget` checkpoints, else the edge that spans it.
 
     `solve(price)` minimises cost + price * count exactly; `low` and `high` are optimal for some
-    price each (no checkpoints, and all of them, will do) with low.count <= budget <= high.count.
+    price each, with low.count <= budget (no checkpoints and all of them will do). From
+    high.count on the budget cannot help: `high` at price 0.
     """
-    while low.count < budget < high.count:
-        found = solve(Edge(low, high).price)
+    while low.count <= budget < high.count:
+        chord = max(0.0, (low.cost - high.cost) / (high.count - low.count))
+        found = solve(chord)
+        if found.count == budget:
+            return Edge(found, found, chord)
         if not low.count < found.count < high.count:
-            break
-        if found.count <= budget:
+            return Edge(low, high, chord)
+        if found.count < budget:
             low = found
-        if found.count >= budget:
+        else:
             high = found
-    if low.count == budget:
-        return Edge(low, low)
-    if high.count == budget:
-        return Edge(high, high)
-    return Edge(low, high)
+    return Edge(high, high, 0.0)
 
 
 def ends(problem: Reduced) -> tuple[Vertex[IntArray], Vertex[IntArray]]:
@@ -112,10 +110,9 @@ def splice(low: IntArray, high: IntArray, budget: int, end: int) -> IntArray:
 
 def place_priced(problem: Reduced, budget: int) -> IntArray:
     """An optimal set of at most `budget` candidates: price search, then splice. O(n) memory."""
-    low, high = ends(problem)
-    if budget >= problem.size:
-        return high.solution
-    edge = search(penalised_solver(problem), budget, low, high)
-    if edge.low.count == budget:
+    if budget == 0:
+        return np.zeros(0, dtype=np.int64)
+    edge = search(penalised_solver(problem), budget, *ends(problem))
+    if edge.low.count == edge.high.count:
         return edge.low.solution
     return splice(edge.low.solution, edge.high.solution, budget, problem.size + 1)

@@ -16,6 +16,10 @@ Slopes -x_s fall with s and queries P_j rise with j, so a hull with one pointer 
 The function below is plain Python over indexable buffers: lists, and whole numbers of any size,
 without Numba; float64 arrays with it. Both do the same operations in the same order, so both
 choose the same checkpoints.
+
+Rounding: b and T are as large as x_n P_n, so savings below about 1e-12 of that are noise. Weights
+within six orders of magnitude gave optima exact to the last checkpoint against rational
+arithmetic; next to weights a trillion times heavier a light depth may stay unserved.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ class Allocation:
     replay: float
     """Weighted total over all entries."""
     price: float
-    """What one more slot would save about now; 0 when every entry has all it can use."""
+    """The common price per slot: one more saves at most this, one fewer costs at least this. 0
+    when every entry has all it can use."""
 
     @property
     def budgets(self) -> tuple[int, ...]:
@@ -66,7 +67,7 @@ def _search_jointly(problems: list[Reduced], budget: int) -> Edge[list[IntArray]
     low, high = _together(list(lows)), _together(list(highs))
     return search(
         lambda price: _together([solve(price) for solve in solvers]),
-        min(budget, high.count),
+        budget,
         low,
         high,
     )

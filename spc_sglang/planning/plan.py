@@ -27,7 +27,7 @@ class TreePlan:
     replay: float
     """Weighted total of replay tokens."""
     lower_bound: float
-    """No plan of this budget replays less; equal to `replay` when the plan is proven optimal."""
+    """No plan of this budget replays less, up to rounding; `replay` itself if proven optimal."""
     method: str
     """What ran: "split", "exact", "price" or "greedy"."""
 

@@ -29,10 +29,8 @@ def solve_price(tree: PrefixTree, budget: int) -> tuple[Nodes, float]:
     nothing = Vertex[Nodes](0, tree_replay(tree, ()), ())
     weighted = tuple(v for v in range(1, tree.size) if tree.weights[v] > 0)
     everything = Vertex(len(weighted), 0.0, weighted)
-    if budget >= everything.count:
-        return weighted, 0.0
     edge = search(solve, budget, nothing, everything)
-    if edge.low.count == budget:
+    if edge.low.count in (budget, edge.high.count):
         return edge.low.solution, edge.low.cost
     plans = (_filled(tree, edge.low.solution, budget), _trimmed(tree, edge.high.solution, budget))
     best = min(plans, key=lambda nodes: tree_replay(tree, nodes))

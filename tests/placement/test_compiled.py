@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +14,17 @@ import pytest
 from spc_sglang.placement import OverlapWeights, engine, place
 from spc_sglang.placement.sweep import sweep
 
-numba = pytest.importorskip("numba", reason="the compiled sweep needs the `bench` extra")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def plain_afterwards() -> Iterator[None]:
-    yield
+def numba() -> Iterator[Any]:
+    """Numba, with the plain sweep in use again afterwards."""
+    yield pytest.importorskip("numba", reason="the compiled sweep needs the `bench` extra")
     engine.cool_down()
 
 
-def test_same_checkpoints_to_the_last_one(plain_afterwards: None) -> None:
+def test_same_checkpoints_to_the_last_one(numba: Any) -> None:
     """500 laws, whole and float weights, ties included: equal tuples and equal replay."""
     rng = np.random.default_rng(21)
     cases = []
@@ -44,10 +47,10 @@ def test_place_alone_never_imports_numba() -> None:
         "place(OverlapWeights.from_samples([3, 9, 9, 14]), 2);"
         "assert 'numba' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_compiles_without_a_writable_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiles_without_a_writable_cache(numba: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read-only install falls back to compiling in memory."""
     from spc_sglang.placement import compiled
 

@@ -34,7 +34,7 @@ def test_trees_are_not_convex() -> None:
 
 
 def test_every_method_on_every_budget_of_random_trees() -> None:
-    """1,500 trees, up to 4 budgets each: exact and auto optimal, bounds below the optimum, price and greedy near it."""
+    """1,500 trees, up to 4 budgets: exact and auto optimal, bounds below, the others near."""
     rng = random.Random(50)
     misses = {"price": 0, "greedy": 0}
     cases = 0
