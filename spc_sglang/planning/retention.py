@@ -1,0 +1,337 @@
+"""Which checkpoint to give up: the Pareto clock.
+
+    value = gap * alpha[class] / (b + age)
+
+`gap` is what one hit saves: depth minus the depth of the nearest live checkpoint above, in
+tokens. `alpha[class] / (b + age)` is the chance that the next request asks for it; it falls like
+a Pareto return time, and the rates are learnt (`class_rates`). Evicted checkpoints stay watched
+as ghosts, so that a class is not forgotten because it was never kept. Time is the number of
+admitted requests: two schedulers that see the same requests decide alike.
+
+Report to it, in this order for one request: `admitted`, then `grown` and `split` as the tree
+changes, `inserted` for each state, and after each insert, while the pool is over its limit,
+`choose_victim` and `evicted`. Choosing before inserting would let an end state that the insert
+supersedes look fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from spc_sglang.planning.class_rates import (
+    CLOCK_OFFSET,
+    HALVING_REQUESTS,
+    ClassRates,
+    class_of,
+)
+from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path
+
+GHOSTS_PER_SLOT = 2
+EVICTIONS = ("value", "lru")
+_GROWTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What one admission told: the ghost that would have been resumed from, if any."""
+
+    ghost_hit: bool
+    overlaps: tuple[tuple[int, float], ...]
+    """(depth, heat) for depths strictly between restore and overlap: past requests, weighted
+    with a half-life of 2,000 requests, whose prompt left this one's path there."""
+
+
+class Retention:
+    """Values of the live checkpoints of one pool of `slots` states.
+
+    `eviction` is "value" (the Pareto clock) or "lru" (least recently made or resumed from).
+    """
+
+    def __init__(self, slots: int, eviction: str = "value") -> None:
+        if slots < 1:
+            raise ValueError(f"slots must be at least 1, got {slots}")
+        if eviction not in EVICTIONS:
+            raise ValueError(f"eviction must be one of {EVICTIONS}, got {eviction!r}")
+        self.slots = slots
+        self.eviction = eviction
+        self.now = 0
+        self.rates = ClassRates()
+        self._clear()
+
+    def _clear(self) -> None:
+        self.mirror = Mirror()
+        self._ghosts: dict[Handle, Checkpoint] = {}
+        self._live: list[Checkpoint] = []
+        capacity = max(self.slots, 8) + 1
+        self._gap = np.zeros(capacity)
+        self._last_use = np.zeros(capacity)
+        self._class = np.zeros(capacity, dtype=np.int64)
+        self._order = np.zeros(capacity, dtype=np.int64)
+        self._inserts = 0
+
+    def __len__(self) -> int:
+        """Live checkpoints."""
+        return len(self._live)
+
+    @property
+    def num_ghosts(self) -> int:
+        return len(self._ghosts)
+
+    def knows(self, handle: Handle) -> bool:
+        """Whether a path reported so far holds this node."""
+        return handle in self.mirror
+
+    def is_live(self, handle: Handle) -> bool:
+        return handle in self.mirror and self.mirror[handle].is_live
+
+    def kind_of(self, handle: Handle) -> Kind:
+        """The kind of a live checkpoint."""
+        return self._live_checkpoint(handle).kind
+
+    # ---- events
+
+    def admitted(self, path: Path, restored: Handle | None) -> Admitted:
+        """A request was admitted: its matched nodes, and the one it resumes from. O(path)."""
+        self.now += 1
+        if self.now % HALVING_REQUESTS == 0:
+            self.rates.halve()
+        nodes = self.mirror.follow(path, self.now)
+        restore_depth = 0
+        if restored is not None:
+            checkpoint = self._live_checkpoint(restored)
+            restore_depth = checkpoint.node.depth
+            self._used(checkpoint)
+        ghost = _deepest_ghost(nodes, restore_depth)
+        if ghost is not None:
+            self._used(ghost)
+        for node in nodes:
+            node.passes += 1
+            node.heat = node.heat_now(self.now) + 1.0
+            node.heated_at = self.now
+            if node.is_live:
+                assert node.checkpoint is not None
+                self._classify(node.checkpoint)
+        return Admitted(ghost is not None, _overlaps(nodes, restore_depth))
+
+    def grown(self, path: Path) -> None:
+        """The tree holds this path now; unknown nodes are this request's. Idempotent. O(path)."""
+        self.mirror.follow(path, self.now)
+
+    def split(self, handle: Handle, depth: int, child: Handle) -> None:
+        """The tree split the edge to `child`: the new node `handle` ends at `depth`."""
+        self.mirror.split(handle, depth, child)
+
+    def inserted(self, handle: Handle, kind: Kind) -> None:
+        """A state was stored at a known node. O(path + live checkpoints directly below)."""
+        node = self.mirror[handle]
+        assert not node.is_live, handle
+        if node.checkpoint is not None:
+            self._forget_ghost(node.checkpoint)
+        checkpoint = Checkpoint(node, kind, len(self._live), self.now, self.now)
+        node.checkpoint = checkpoint
+        self._append(checkpoint)
+        above = node.live_ancestor()
+        self._set_gaps(node, above)
+        self._count_below(node, 1)
+        if above is not None:
+            self._reclassify(above)
+
+    def evicted(self, handle: Handle, *, watch: bool = True) -> None:
+        """The state of a node is gone; its KV may stay. `watch` keeps it as a ghost."""
+        checkpoint = self._live_checkpoint(handle)
+        node = checkpoint.node
+        self._book(checkpoint)
+        self._remove_slot(checkpoint)
+        self._count_below(node, -1)
+        above = node.live_ancestor()
+        depth_above = 0 if above is None else above.depth
+        for below in node.live_fringe():
+            assert below.checkpoint is not None
+            self._gap[below.checkpoint.slot] = below.depth - depth_above
+        if above is not None:
+            self._reclassify(above)
+        if watch:
+            self._ghosts[handle] = checkpoint
+            if len(self._ghosts) > GHOSTS_PER_SLOT * self.slots:
+                self._forget_ghost(next(iter(self._ghosts.values())))
+        else:
+            node.checkpoint = None
+
+    def forgotten(self, handle: Handle) -> None:
+        """The KV of a leaf left the tree, and with it its state or ghost."""
+        if handle not in self.mirror:
+            return
+        node = self.mirror[handle]
+        if node.is_live:
+            self.evicted(handle, watch=False)
+        elif node.checkpoint is not None:
+            self._forget_ghost(node.checkpoint)
+        self.mirror.remove(handle)
+
+    def flushed(self) -> None:
+        """The whole tree is gone; the learnt rates stay."""
+        for checkpoint in [*self._live, *self._ghosts.values()]:
+            self._book(checkpoint)
+        self._clear()
+
+    # ---- queries
+
+    def value(self, handle: Handle) -> float:
+        """Tokens that keeping this live checkpoint is expected to save at the next request."""
+        slot = self._live_checkpoint(handle).slot
+        return float(self.scores()[slot])
+
+    def choose_victim(
+        self,
+        exclude: Collection[Handle] = (),
+        locked: Callable[[Handle], bool] | None = None,
+        queue_hits: Mapping[Handle, float] | None = None,
+    ) -> Handle | None:
+        """The live checkpoint of least value, or None if all are excluded or locked.
+
+        `queue_hits` adds hits that the waiting queue promises to a handle: the value becomes
+        gap * (alpha / (b + age) + hits). Ties go to the one inserted first. One pass over S.
+        """
+        scores = self.scores()
+        if queue_hits and self.eviction == "value":
+            for handle, hits in queue_hits.items():
+                if self.is_live(handle):
+                    slot = self._live_checkpoint(handle).slot
+                    scores[slot] += self._gap[slot] * hits
+        for handle in exclude:
+            if self.is_live(handle):
+                scores[self._live_checkpoint(handle).slot] = np.inf
+        while scores.size:
+            least = scores.min()
+            if least == np.inf:
+                return None
+            ties = np.flatnonzero(scores == least)
+            slot = int(ties[self._order[ties].argmin()])
+            victim = self._live[slot].node.handle
+            if locked is None or not locked(victim):
+                return victim
+            scores[slot] = np.inf
+        return None
+
+    # ---- inside
+
+    def scores(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """A fresh array of values by slot, `[live]`; the least one goes first."""
+        live = len(self._live)
+        if self.eviction == "lru":
+            return self._last_use[:live].copy()
+        chance = self.rates.rates[self._class[:live]]
+        chance /= (CLOCK_OFFSET + self.now) - self._last_use[:live]
+        chance *= self._gap[:live]
+        return chance
+
+    def _live_checkpoint(self, handle: Handle) -> Checkpoint:
+        checkpoint = self.mirror[handle].checkpoint
+        assert checkpoint is not None and checkpoint.slot >= 0, handle
+        return checkpoint
+
+    def _used(self, checkpoint: Checkpoint) -> None:
+        self._book(checkpoint)
+        self.rates.hit(checkpoint.of_class)
+        checkpoint.last_use = self.now
+        if checkpoint.slot >= 0:
+            self._last_use[checkpoint.slot] = self.now
+
+    def _book(self, checkpoint: Checkpoint) -> None:
+        born = checkpoint.last_use
+        self.rates.watched(checkpoint.of_class, checkpoint.booked - born, self.now - born)
+        checkpoint.booked = self.now
+
+    def _reclassify(self, node: Node) -> None:
+        """Its set of checkpoints below may have become empty or stopped being so."""
+        assert node.checkpoint is not None
+        self._book(node.checkpoint)
+        self._classify(node.checkpoint)
+
+    def _classify(self, checkpoint: Checkpoint) -> None:
+        node, kind = checkpoint.node, checkpoint.kind
+        checkpoint.of_class = class_of(
+            guess=kind.is_guess,
+            tail=kind is Kind.TAIL,
+            checkpoint_below=node.live_below > 0,
+            passes=node.passes,
+        )
+        self._class[checkpoint.slot] = checkpoint.of_class
+
+    def _set_gaps(self, node: Node, above: Node | None) -> None:
+        assert node.checkpoint is not None
+        self._gap[node.checkpoint.slot] = node.depth - (0 if above is None else above.depth)
+        for below in node.live_fringe():
+            assert below.checkpoint is not None
+            self._gap[below.checkpoint.slot] = below.depth - node.depth
+
+    def _count_below(self, node: Node, change: int) -> None:
+        above = node.parent
+        while above is not None:
+            above.live_below += change
+            above = above.parent
+
+    def _append(self, checkpoint: Checkpoint) -> None:
+        slot = checkpoint.slot
+        if slot == len(self._gap):
+            for name in ("_gap", "_last_use", "_class", "_order"):
+                array = getattr(self, name)
+                setattr(self, name, np.resize(array, _GROWTH * slot))
+        self._live.append(checkpoint)
+        self._last_use[slot] = self.now
+        self._order[slot] = self._inserts
+        self._inserts += 1
+        self._classify(checkpoint)
+
+    def _remove_slot(self, checkpoint: Checkpoint) -> None:
+        """Keep the arrays dense: the last slot moves into the hole."""
+        slot, moved = checkpoint.slot, self._live.pop()
+        checkpoint.slot = -1
+        if moved is checkpoint:
+            return
+        last = moved.slot
+        for array in (self._gap, self._last_use, self._class, self._order):
+            array[slot] = array[last]
+        self._live[slot] = moved
+        moved.slot = slot
+
+    def _forget_ghost(self, ghost: Checkpoint) -> None:
+        self._book(ghost)
+        del self._ghosts[ghost.node.handle]
+        ghost.node.checkpoint = None
+
+
+def expected_hits(resume_points: Sequence[Handle | None]) -> dict[Handle, float]:
+    """Hits the waiting queue promises: a request at position i adds 1 / (i + 1) to its state.
+
+    `resume_points[i]` is the deepest live checkpoint that waiting request i would resume from;
+    None where there is none, or where its prompt extends a running or an earlier waiting one.
+    """
+    hits: dict[Handle, float] = {}
+    for position, handle in enumerate(resume_points):
+        if handle is not None:
+            hits[handle] = hits.get(handle, 0.0) + 1.0 / (position + 1)
+    return hits
+
+
+def _deepest_ghost(nodes: Sequence[Node], restore_depth: int) -> Checkpoint | None:
+    for node in reversed(nodes):
+        if node.depth <= restore_depth:
+            return None
+        if node.checkpoint is not None and not node.is_live:
+            return node.checkpoint
+    return None
+
+
+def _overlaps(nodes: Sequence[Node], restore_depth: int) -> tuple[tuple[int, float], ...]:
+    """Where past requests left this path: the drop of heat from one node to the next."""
+    inside = [node for node in nodes if node.depth > restore_depth]
+    return tuple(
+        (upper.depth, upper.heat - lower.heat)
+        for upper, lower in pairwise(inside)
+        if upper.heat > lower.heat
+    )

@@ -1,0 +1,114 @@
+"""The Pareto clock once more, straight from its definition: no tree, no arrays, no increments.
+
+Nodes are the prompt prefixes themselves (tuples of blocks). Everything that can be recomputed
+from the set of live prefixes is recomputed at every question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, log, log2
+
+Prefix = tuple[int, ...]
+B, BLOCK = 30, 64
+
+
+@dataclass
+class Watched:
+    kind: str
+    last: int
+    booked: int
+    order: int
+    cls: tuple[bool, bool, int]
+
+
+class Twin:
+    def __init__(self, slots: int) -> None:
+        self.slots, self.now, self.count = slots, 0, 0
+        self.passes: dict[Prefix, int] = {}
+        self.live: dict[Prefix, Watched] = {}
+        self.ghosts: dict[Prefix, Watched] = {}
+        self.hits: dict[tuple[bool, bool, int], float] = {}
+        self.exposure: dict[tuple[bool, bool, int], float] = {}
+
+    def above(self, prefix: Prefix) -> Prefix:
+        return max(
+            (p for p in self.live if p == prefix[: len(p)] and p != prefix), key=len, default=()
+        )
+
+    def below(self, prefix: Prefix) -> bool:
+        return any(p[: len(prefix)] == prefix and p != prefix for p in self.live)
+
+    def class_of(self, prefix: Prefix, kind: str) -> tuple[bool, bool, int]:
+        passes = 0 if kind == "tail" else min(7, ceil(log2(self.passes[prefix])))
+        return kind in ("guess", "slack"), self.below(prefix), passes
+
+    def alpha(self, cls: tuple[bool, bool, int]) -> float:
+        return (self.hits.get(cls, 0.0) + 1.0) / (self.exposure.get(cls, 0.0) + 1.0)
+
+    def book(self, w: Watched) -> None:
+        seen = log((B + self.now - w.last) / (B + w.booked - w.last))
+        self.exposure[w.cls] = self.exposure.get(w.cls, 0.0) + seen
+        w.booked = self.now
+
+    def use(self, w: Watched) -> None:
+        self.book(w)
+        self.hits[w.cls] = self.hits.get(w.cls, 0.0) + 1.0
+        w.last = w.booked = self.now
+
+    def reclassify(self) -> None:
+        for prefix, w in self.live.items():
+            w.cls = self.class_of(prefix, w.kind)
+
+    def child_changed(self, prefix: Prefix) -> None:
+        """The live prefix above gained or lost a checkpoint directly below."""
+        if self.above(prefix):
+            self.book(self.live[self.above(prefix)])
+
+    def admit(self, prompt: Prefix, matched: int, restored: int) -> bool:
+        self.now += 1
+        if self.now % 1024 == 0:
+            for table in (self.hits, self.exposure):
+                for cls in table:
+                    table[cls] *= 0.5
+        if restored:
+            self.use(self.live[prompt[:restored]])
+        lost = [prompt[:d] for d in range(restored + 1, matched + 1) if prompt[:d] in self.ghosts]
+        if lost:
+            self.use(self.ghosts[lost[-1]])
+        for d in range(1, len(prompt) + 1):
+            self.passes[prompt[:d]] = self.passes.get(prompt[:d], 0) + 1
+        self.reclassify()
+        return bool(lost)
+
+    def insert(self, prefix: Prefix, kind: str) -> None:
+        if prefix in self.ghosts:
+            self.book(self.ghosts.pop(prefix))
+        self.count += 1
+        w = Watched(kind, self.now, self.now, self.count, (False, False, 0))
+        self.live[prefix] = w
+        w.cls = self.class_of(prefix, kind)
+        self.child_changed(prefix)
+        self.reclassify()
+
+    def evict(self, prefix: Prefix) -> None:
+        w = self.live.pop(prefix)
+        self.book(w)
+        self.child_changed(prefix)
+        self.reclassify()
+        self.ghosts[prefix] = w
+        if len(self.ghosts) > 2 * self.slots:
+            self.book(self.ghosts.pop(next(iter(self.ghosts))))
+
+    def value(self, prefix: Prefix, queued: float = 0.0) -> float:
+        w = self.live[prefix]
+        gap = BLOCK * (len(prefix) - len(self.above(prefix)))
+        return gap * (self.alpha(w.cls) / (B + self.now - w.last)) + gap * queued
+
+    def victim(self, exclude: set[Prefix], queued: dict[Prefix, float]) -> Prefix | None:
+        candidates = [p for p in self.live if p not in exclude]
+        return min(
+            candidates,
+            key=lambda p: (self.value(p, queued.get(p, 0.0)), self.live[p].order),
+            default=None,
+        )

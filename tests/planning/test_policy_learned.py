@@ -1,0 +1,164 @@
+"""From observations to depths: histogram, exact interior DP, and the modes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spc_sglang.placement import OverlapWeights, place
+from spc_sglang.placement.evaluate import replay
+from spc_sglang.planning.capture_policy import Extend
+from spc_sglang.planning.interior import place_between, savings_curve
+from spc_sglang.planning.learned import (
+    AbsoluteDP,
+    Every,
+    Ladder,
+    Learned,
+    Nothing,
+    PlannedCaptures,
+    Proposal,
+)
+from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.observation import Admission, Observations, WeightedHistogram
+
+
+def extend(prompt: int, *, overlap: int = 0, restore: int = 0, **rest: object) -> Extend:
+    return Extend(
+        prefix=restore,
+        end=prompt,
+        prompt=prompt,
+        grid=64,
+        overlap_depth=overlap,
+        restore_depth=restore,
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def test_histogram_weights_fall_by_gamma() -> None:
+    """Two samples, gamma 0.5: weights 1/2 and 1, shares 1/3 and 2/3, by buckets of 64."""
+    histogram = WeightedHistogram(0.5)
+    histogram.add(100)
+    histogram.add(640)
+    depths, shares = histogram.law()
+    assert depths.tolist() == [64, 640]
+    assert shares.tolist() == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_histogram_survives_rescaling_and_saving() -> None:
+    """A hundred thousand samples later, and after a reload, the law is the same."""
+    histogram = WeightedHistogram(0.99)
+    for index in range(100_000):
+        histogram.add(64 * (index % 7))
+    other = WeightedHistogram(0.99)
+    other.load(histogram.state())
+    for mine, theirs in zip(histogram.law(), other.law(), strict=True):
+        assert mine == pytest.approx(theirs)
+    with pytest.raises(ValueError, match="-1"):
+        other.load({"buckets": [-1], "weights": [1.0]})
+
+
+def test_from_end_is_measured_in_the_owners_text_only() -> None:
+    """No sample without a match, nor for an overlap that is not deeper than the owner's own."""
+    assert Admission(1000, 400, 0, owner_prompt=900, owner_overlap=100).from_end == 500
+    assert Admission(1000, 100, 0, owner_prompt=900, owner_overlap=100).from_end is None
+    assert Admission(1000, 0, 0).from_end is None
+    assert Admission(1000, 950, 0, owner_prompt=900).from_end == 0
+    with pytest.raises(ValueError, match="950"):
+        Admission(1000, 900, 950)
+
+
+def test_overlap_rate_counts_overlaps_per_request() -> None:
+    observations = Observations()
+    observations.add(Admission(1000, 0, 0))
+    observations.add(Admission(1000, 640, 0, owner_prompt=1000))
+    assert observations.overlap_rate == pytest.approx(1 / 1.999)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_interior_dp_is_the_exact_placement(seed: int) -> None:
+    """Same saving as `placement.place` for every budget, on random weights."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 30))
+    depths = np.sort(rng.choice(np.arange(1, 200), n, replace=False)).astype(np.int64)
+    weights = rng.integers(1, 20, n).astype(np.float64)
+    law = OverlapWeights(depths, weights)
+    without = replay(law, ())
+    for budget, (saving, chosen) in enumerate(savings_curve((0, depths, weights), 4)):
+        assert saving == pytest.approx(without - place(law, budget).replay)
+        assert saving == pytest.approx(without - replay(law, chosen))
+
+
+def test_budget_goes_to_the_segment_that_saves_most() -> None:
+    """Two segments, one checkpoint each is best although the first alone could use two."""
+    first = (0, np.array([10, 20]), np.array([3.0, 1.0]))
+    second = (100, np.array([150]), np.array([1.0]))
+    assert place_between([first, second], 1) == (150,)
+    assert place_between([first, second], 2) == (10, 150)
+    assert place_between([first, second], 3) == (10, 20, 150)
+    with pytest.raises(ValueError, match="-1"):
+        place_between([first], -1)
+
+
+def test_learned_aims_at_the_distance_it_saw() -> None:
+    """Overlaps 1,000 tokens before the end put a guess there, one bucket up to the grid."""
+    observations = Observations()
+    for _ in range(50):
+        observations.add(Admission(8000, 3000, 0, owner_prompt=4000))
+    planned = Learned(observations, 1).depths(extend(9001))
+    assert list(planned) == [9000 - 1024]
+
+
+def test_learned_uses_the_trees_own_weights_below_the_branch() -> None:
+    """Heat between restore and overlap depth outweighs new text; the branch itself is given."""
+    policy = PlannedCaptures(Learned(Observations(), 1), slack_step=None)
+    found = policy.proposals(
+        extend(4001, overlap=3008, restore=64, overlaps=((1024, 50.0), (2048, 0.1)))
+    )
+    assert found == (
+        Proposal(3008, Kind.BRANCH),
+        Proposal(4000 // 64 * 64, Kind.TAIL),
+        Proposal(1024, Kind.BRANCH),
+    )
+
+
+def test_ladder_guesses_in_unseen_text_only() -> None:
+    """1,024 tokens before the end, unless that was seen before."""
+    assert list(Ladder().depths(extend(4097))) == [4096 - 1024]
+    assert list(Ladder().depths(extend(4097, overlap=3072))) == []
+
+
+def test_slack_fills_a_roomy_pool() -> None:
+    """Every 2,048 tokens while the pool has room, after tail and branch."""
+    policy = PlannedCaptures(Nothing())
+    assert policy.plan(extend(5000)) == (4992,)
+    assert policy.plan(extend(5000, slack=True)) == (4992, 2048, 4096)
+    kinds = [p.kind for p in policy.proposals(extend(5000, slack=True))]
+    assert kinds == [Kind.TAIL, Kind.SLACK, Kind.SLACK]
+
+
+def test_chunked_prefill_captures_what_the_whole_would() -> None:
+    """Each forward takes its own part of the request's plan."""
+    policy = PlannedCaptures(Ladder(), slack_step=None)
+    whole = policy.plan(extend(8193))
+    parts = [
+        policy.plan(Extend(prefix=a, end=b, prompt=8193, grid=64))
+        for a, b in ((0, 4096), (4096, 8192), (8192, 8193))
+    ]
+    assert sorted(whole) == sorted(depth for part in parts for depth in part)
+
+
+def test_absolute_dp_is_the_published_recipe() -> None:
+    """M positions where overlaps were seen, balanced before anything was."""
+    observations = Observations()
+    recipe = AbsoluteDP(observations, 2)
+    assert list(recipe.depths(extend(300))) == [101, 201]
+    for depth in (640, 1280, 640, 1280):
+        observations.add(Admission(5000, depth, 0, owner_prompt=4000))
+    assert list(recipe.depths(extend(5000))) == [640, 1280]
+
+
+def test_bad_steps_are_named() -> None:
+    with pytest.raises(ValueError, match="0"):
+        Every(0)
+    with pytest.raises(ValueError, match=r"1\.5"):
+        WeightedHistogram(1.5)

@@ -1,0 +1,237 @@
+"""The Pareto clock against its formula by hand and against a twin that recomputes everything."""
+
+from __future__ import annotations
+
+import random
+from math import log
+
+import pytest
+
+from spc_sglang.planning.class_rates import ClassRates, class_of
+from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.retention import Retention, expected_hits
+from tests.planning.pareto_twin import BLOCK, Prefix, Twin
+
+
+def chain(*depths: int) -> list[tuple[str, int]]:
+    return [(f"n{depth}", depth) for depth in depths]
+
+
+def test_classes_follow_the_definition() -> None:
+    """(guess?, below?, tail ? 0 : min(7, ceil log2 passes)) numbers 32 classes."""
+    assert [
+        class_of(guess=False, tail=False, checkpoint_below=False, passes=p)
+        for p in (1, 2, 3, 4, 5, 64, 65, 128, 129, 10_000)
+    ] == [0, 1, 2, 2, 3, 6, 7, 7, 7, 7]
+    assert class_of(guess=True, tail=False, checkpoint_below=True, passes=2) == 25
+    assert class_of(guess=False, tail=True, checkpoint_below=True, passes=99) == 8
+
+
+def test_rates_are_hits_over_exposure() -> None:
+    """alpha = (H + 1) / (X + 1); watching from age 0 to 30 is an exposure of ln 2."""
+    rates = ClassRates()
+    rates.watched(3, 0, 30)
+    assert rates.rates[3] == pytest.approx(1 / (log(2) + 1))
+    rates.hit(3)
+    assert rates.rates[3] == pytest.approx(2 / (log(2) + 1))
+    rates.halve()
+    assert rates.rates[3] == pytest.approx(1.5 / (log(2) / 2 + 1))
+
+
+def test_value_by_hand() -> None:
+    """Two states on a path: gaps 600 and 400, ages 2 and 0 after one resume from the deeper."""
+    retention = Retention(slots=4)
+    retention.admitted([], None)
+    retention.grown(chain(600, 1000))
+    retention.inserted("n600", Kind.BRANCH)
+    retention.inserted("n1000", Kind.TAIL)
+    retention.admitted([], None)
+    retention.admitted(chain(600, 1000), "n1000")
+    x = log(32 / 30)
+    # the tail: one hit, watched from age 0 to 2; the branch: not asked for, not booked since
+    # its first child came at age 0
+    assert retention.value("n1000") == pytest.approx(400 * (2 / (1 + x)) / 30)
+    assert retention.value("n600") == pytest.approx(600 * 1.0 / 32)
+    retention.evicted("n600")
+    assert retention.value("n1000") == pytest.approx(1000 * (2 / (1 + x)) / 30)
+
+
+def test_inserting_between_splits_the_gap() -> None:
+    """A state between two others takes part of the deeper one's gap and gives it back."""
+    retention = Retention(slots=4, eviction="value")
+    retention.admitted([], None)
+    retention.grown(chain(1000))
+    retention.inserted("n1000", Kind.TAIL)
+    retention.split("n700", 700, "n1000")
+    retention.inserted("n700", Kind.GUESS)
+    assert retention.value("n700") == pytest.approx(700 / 30)
+    assert retention.value("n1000") == pytest.approx(300 / 30)
+    retention.evicted("n700")
+    assert retention.value("n1000") == pytest.approx(1000 / 30)
+
+
+def test_an_unreported_split_is_found_on_the_next_path() -> None:
+    """A new node above a known one takes over its passes and its place."""
+    retention = Retention(slots=4)
+    retention.admitted([], None)
+    retention.grown(chain(1000))
+    retention.admitted(chain(1000), None)
+    retention.grown(chain(400, 1000))
+    assert retention.mirror["n400"].passes == 2
+    assert retention.mirror["n1000"].parent is retention.mirror["n400"]
+
+
+def test_ghosts_count_as_hits_once_asked_for() -> None:
+    """The deepest evicted state between restore and match is a hit for its class."""
+    retention = Retention(slots=1)
+    retention.admitted([], None)
+    retention.grown(chain(100, 200))
+    retention.inserted("n100", Kind.GUESS)
+    retention.evicted("n100")
+    assert retention.admitted(chain(100, 200), None).ghost_hit
+    assert retention.rates.hits[class_of(guess=True, tail=False, checkpoint_below=False, passes=1)]
+    assert not retention.admitted([], None).ghost_hit
+
+
+def test_locked_and_excluded_are_never_chosen() -> None:
+    """The victim is the least valuable of the others; None if there are none."""
+    retention = Retention(slots=4)
+    retention.admitted([], None)
+    for depth in (64, 128, 192):
+        retention.grown([(depth, depth)])
+        retention.inserted(depth, Kind.BRANCH)
+    assert retention.choose_victim() == 64
+    assert retention.choose_victim(exclude=(64,)) == 128
+    assert retention.choose_victim(exclude=(64,), locked=lambda h: h == 128) == 192
+    assert retention.choose_victim(locked=lambda h: True) is None
+
+
+def test_the_queue_makes_a_state_precious() -> None:
+    """gap * (alpha / (b + age) + hits), hits 1 / (position + 1)."""
+    assert expected_hits([None, "a", "b", "a"]) == {"a": 1 / 2 + 1 / 4, "b": 1 / 3}
+    retention = Retention(slots=4)
+    retention.admitted([], None)
+    for depth in (64, 128):
+        retention.grown([(depth, depth)])
+        retention.inserted(depth, Kind.BRANCH)
+    assert retention.choose_victim(queue_hits={64: 0.5}) == 128
+
+
+def test_forgetting_a_leaf_takes_state_and_ghost_along() -> None:
+    """KV eviction leaves nothing behind, and what is unknown is ignored."""
+    retention = Retention(slots=2)
+    retention.admitted([], None)
+    retention.grown(chain(100, 200))
+    retention.inserted("n200", Kind.TAIL)
+    retention.forgotten("n200")
+    retention.forgotten("n200")
+    assert (len(retention), retention.num_ghosts) == (0, 0)
+    retention.inserted("n100", Kind.BRANCH)
+    retention.evicted("n100")
+    retention.forgotten("n100")
+    assert (len(retention.mirror), retention.num_ghosts) == (0, 0)
+
+
+def test_a_flush_keeps_what_was_learnt() -> None:
+    """The tree is empty afterwards, the rates are not."""
+    retention = Retention(slots=2)
+    retention.admitted([], None)
+    retention.grown(chain(100))
+    retention.inserted("n100", Kind.TAIL)
+    retention.admitted(chain(100), "n100")
+    retention.flushed()
+    assert len(retention) == len(retention.mirror) == 0
+    assert retention.rates.hits.sum() == 1.0
+
+
+def test_lru_evicts_the_least_recently_used() -> None:
+    """Ties of one request go to the one inserted first; a resume refreshes."""
+    retention = Retention(slots=4, eviction="lru")
+    retention.admitted([], None)
+    retention.grown(chain(100, 200))
+    retention.inserted("n100", Kind.BRANCH)
+    retention.inserted("n200", Kind.TAIL)
+    assert retention.choose_victim() == "n100"
+    retention.admitted(chain(100), "n100")
+    assert retention.choose_victim() == "n200"
+
+
+@pytest.mark.parametrize("bad", [0, -3])
+def test_bad_pool_sizes_are_named(bad: int) -> None:
+    with pytest.raises(ValueError, match=str(bad)):
+        Retention(slots=bad)
+    with pytest.raises(ValueError, match="fifo"):
+        Retention(slots=1, eviction="fifo")
+
+
+class Radix:
+    """Marked prefixes, so that `Retention` sees radix nodes and splits like a server's."""
+
+    def __init__(self, retention: Retention) -> None:
+        self.retention, self.marked = retention, set[Prefix]()
+
+    def path(self, prompt: Prefix, depth: int) -> list[tuple[Prefix, int]]:
+        prefixes = [prompt[:d] for d in range(1, depth + 1)]
+        return [(p, len(p) * BLOCK) for p in prefixes if p in self.marked]
+
+    def mark(self, prefix: Prefix) -> None:
+        if prefix in self.marked:
+            return
+        under = [m for m in self.marked if m[: len(prefix)] == prefix]
+        self.marked.add(prefix)
+        if under:
+            self.retention.split(prefix, len(prefix) * BLOCK, min(under, key=len))
+
+
+def random_prompt(rng: random.Random, old: list[Prefix]) -> Prefix:
+    base: Prefix = rng.choice(old[-40:]) if old and rng.random() < 0.85 else ()
+    kept = base[: rng.randint(0, len(base))]
+    if base and rng.random() < 0.3:
+        kept = base
+    return (*kept, *(rng.randrange(10**6) for _ in range(rng.randint(1, 6))))
+
+
+def one_request(
+    rng: random.Random, retention: Retention, radix: Radix, twin: Twin, old: list[Prefix]
+) -> None:
+    prompt = random_prompt(rng, old)
+    matched = max((d for d in range(len(prompt) + 1) if prompt[:d] in twin.passes), default=0)
+    if matched:
+        radix.mark(prompt[:matched])
+    live = [d for d in range(1, matched + 1) if prompt[:d] in twin.live]
+    restored = live[-1] if live else 0
+    told = retention.admitted(radix.path(prompt, matched), prompt[:restored] or None)
+    assert told.ghost_hit == twin.admit(prompt, matched, restored)
+    radix.mark(prompt)
+    retention.grown(radix.path(prompt, len(prompt)))
+    depths = rng.sample(range(1, len(prompt) + 1), min(len(prompt), rng.randint(1, 3)))
+    for depth in depths:
+        prefix, kind = prompt[:depth], rng.choice(list(Kind))
+        if prefix in twin.live:
+            continue
+        radix.mark(prefix)
+        retention.inserted(prefix, kind)
+        twin.insert(prefix, kind.value)
+        waited_for = rng.sample(sorted(twin.live), min(len(twin.live), rng.randint(0, 2)))
+        queued = dict.fromkeys(waited_for, 0.01)
+        exclude = {prefix, prompt[:restored]}
+        while len(twin.live) > twin.slots:
+            victim = retention.choose_victim(exclude, queue_hits=queued)
+            assert victim == twin.victim(exclude, queued)
+            assert isinstance(victim, tuple)
+            retention.evicted(victim)
+            twin.evict(victim)
+    old.append(prompt)
+
+
+@pytest.mark.parametrize("slots", [3, 12, 40])
+def test_two_thousand_requests_agree_with_the_twin(slots: int) -> None:
+    """Every ghost hit, victim and value is the one that the definition gives."""
+    rng = random.Random(slots)
+    retention, twin = Retention(slots), Twin(slots)
+    radix, old = Radix(retention), list[Prefix]()
+    for _ in range(2000):
+        one_request(rng, retention, radix, twin, old)
+    assert twin.live.keys() == {p for p in twin.live if retention.is_live(p)}
+    for prefix in twin.live:
+        assert retention.value(prefix) == pytest.approx(twin.value(prefix), rel=1e-9)
