@@ -1,7 +1,7 @@
 """Serve a hybrid model twice over the same requests, stock and with our backend, and compare.
 
     python -m examples.demo
-    python -m examples.demo --model qwen3_5 --quick
+    python -m examples.demo --quick
     python -m examples.demo --serve --port 30000      # keep our server running for the examples
 
 Prints the table, writes a picture, and ends with one JSON object. Exit status 1 if an answer
@@ -17,14 +17,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from examples.demo.checkpoints import count_mismatches
+from examples.demo.checkpoints import CHUNK_GRID, count_mismatches
 from examples.demo.header import format_header
 from examples.demo.measure import Encode, Run, run_workload
 from examples.demo.picture import draw
-from examples.demo.settings import KV_POOL_TOKENS, DemoSettings
+from examples.demo.settings import DEFAULT_MODEL, KV_POOL_TOKENS, QUICK_MODEL, DemoSettings
 from examples.demo.summary import as_json, compare, format_table, summarize
 from examples.demo.texts import load_texts
 from examples.demo.workload import Request, build_workload
+from spc_sglang.adapter.cpu.models import FAMILIES
 from spc_sglang.adapter.cpu.server import running_server
 
 
@@ -32,7 +33,7 @@ def run_demo(settings: DemoSettings) -> int:
     """The whole comparison; returns the exit status."""
     print(format_header())
     model_path = settings.build_model()
-    texts = load_texts()
+    texts = load_texts(settings.data)
     requests = build_workload(texts, quick=settings.quick)
     print(
         f"model: {settings.model}, random weights, fp32; pools of both servers: "
@@ -93,12 +94,7 @@ def _print_checks(settings: DemoSettings, stock: Run, ours: Run) -> None:
         f"{stock_lost / max(own_lost, 1):.1f} times fewer (prefill chunks of {chunk_size})"
     )
     assert ours.distinct_tokens < KV_POOL_TOKENS, "the KV pool is too small for this workload"
-    matched = sum(m.matched_tokens for m in ours.measurements)
-    counted = sum(m.own_matched_tokens or 0 for m in ours.measurements)
-    print(
-        f"matched KV tokens: {matched:,} by the client's record of all tokens, {counted:,} by "
-        f"the spc server's counters; KV pool {ours.distinct_tokens / KV_POOL_TOKENS:.0%} used"
-    )
+    print(_matched_check(ours))
     placement = {"block_tokens": settings.block_tokens, "chunk_size": chunk_size}
     mismatches = count_mismatches(ours.measurements, **placement)
     if mismatches:
@@ -106,6 +102,23 @@ def _print_checks(settings: DemoSettings, stock: Run, ours: Run) -> None:
     path = settings.output / "checkpoints.png"
     draw(stock, ours, path, **placement)
     print(f"picture: {path}")
+
+
+def _matched_check(ours: Run) -> str:
+    """The client's matched tokens beside the server's, and why they may differ."""
+    gaps = [m.matched_tokens - (m.own_matched_tokens or 0) for m in ours.measurements]
+    matched = sum(m.matched_tokens for m in ours.measurements)
+    text = (
+        f"matched KV tokens: {matched:,} by the client's record of all tokens, "
+        f"{matched - sum(gaps):,} by the spc server's counters; "
+        f"KV pool {ours.distinct_tokens / KV_POOL_TOKENS:.0%} used\n"
+    )
+    if any(not 0 <= gap < CHUNK_GRID for gap in gaps):
+        return text + "note: these differ by more than the tail of a request; was KV evicted?"
+    return text + (
+        f"  ({sum(map(bool, gaps))} requests follow an earlier one to its end, where SGLang keeps "
+        f"the KV only up to the last state, up to {CHUNK_GRID - 1} tokens before that end)"
+    )
 
 
 def serve(settings: DemoSettings, port: int) -> None:
@@ -130,11 +143,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m examples.demo", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--model", default=defaults.model, help="default: %(default)s")
+    parser.add_argument("--model", help=f"{' or '.join(FAMILIES)}; default: {defaults.model}")
     parser.add_argument("--pool-slots", type=int, default=defaults.pool_slots, metavar="N")
     parser.add_argument("--block-tokens", type=int, default=defaults.block_tokens, metavar="N")
     parser.add_argument("--output", type=Path, default=defaults.output, metavar="DIR")
-    parser.add_argument("--quick", action="store_true", help="fewer requests")
+    parser.add_argument("--data", type=Path, default=defaults.data, metavar="DIR")
+    parser.add_argument("--quick", action="store_true", help="fewer requests, a tiny model")
     parser.add_argument("--serve", action="store_true", help="only keep an spc server running")
     parser.add_argument("--port", type=int, default=30000, help="with --serve; 0: a free one")
     return parser.parse_args(arguments)
@@ -145,10 +159,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parse(arguments)
     try:
         settings = DemoSettings(
-            model=given.model,
+            model=given.model or (QUICK_MODEL if given.quick else DEFAULT_MODEL),
             pool_slots=given.pool_slots,
             block_tokens=given.block_tokens,
             output=given.output,
+            data=given.data,
             quick=given.quick,
         )
     except ValueError as error:

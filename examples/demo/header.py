@@ -16,7 +16,8 @@ def format_header() -> str:
     cores = len(os.sched_getaffinity(0))
     return (
         f"versions: Python {platform.python_version()}, {versions}\n"
-        f"hardware: {_cpu_model()}, {cores} cores, {_memory_gib():.0f} GiB, no GPU used"
+        f"hardware: {_cpu_model()}, {cores} cores, {_memory_gib():.0f} GiB, no GPU used, "
+        f"load average {os.getloadavg()[0]:.1f} before the run"
     )
 
 

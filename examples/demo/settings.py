@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from examples.demo.texts import DATA
 from spc_sglang.adapter.cpu.models import FAMILIES, build_model
 from spc_sglang.adapter.cpu.server import CpuServerConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / ".cache" / "models"
+DEFAULT_MODEL = "qwen3_5_medium"
+QUICK_MODEL = "qwen3_5"
 KV_POOL_TOKENS = 65536  # more than the whole workload: nothing is evicted for want of KV
 
 
@@ -17,11 +20,12 @@ KV_POOL_TOKENS = 65536  # more than the whole workload: nothing is evicted for w
 class DemoSettings:
     """One run of the demo; both servers get the same model and the same pools."""
 
-    model: str = "qwen3_5_medium"
+    model: str = DEFAULT_MODEL
     pool_slots: int = 96  # recurrent states in the pool, of both servers
     block_tokens: int = 256  # distance of the checkpoints, of ours
     max_new_tokens: int = 8
     output: Path = ROOT / ".demo"  # logs and the picture
+    data: Path = DATA  # public data sets, used as far as they are there
     quick: bool = False  # fewer requests, for the tests
 
     def __post_init__(self) -> None:
@@ -46,5 +50,5 @@ class DemoSettings:
             max_running_requests=4,
             context_length=16384,
             radix_cache_backend=backend,
-            extra_arguments=("--enable-cache-report", *own),
+            extra_arguments=("--enable-cache-report", "--sleep-on-idle", *own),
         )
