@@ -6,6 +6,7 @@ with running_server(CpuServerConfig(model_path), Path("server.log")) as server:
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from pathlib import Path
 READY_LIMIT_S = 180.0
 STOP_LIMIT_S = 2.0
 LOG_TAIL_LINES = 40
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 STRATEGIES = ("no_buffer", "extra_buffer", "extra_buffer_lazy")
 
 
@@ -142,6 +144,7 @@ def running_server(config: CpuServerConfig, log_path: Path) -> Iterator[ServerHa
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_die_with_parent,
         )
         try:
             handle = ServerHandle(f"http://127.0.0.1:{config.port}", process, log_path)
@@ -157,6 +160,14 @@ def find_free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _die_with_parent() -> None:
+    """In the new process: end when this one does, even if it is killed and cannot clean up.
+
+    SGLang's own processes do the same with their launcher, so the whole tree ends.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait_until_ready(handle: ServerHandle) -> None:
