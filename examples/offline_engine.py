@@ -29,7 +29,10 @@ def run_batch(engine_kwargs: Mapping[str, object], block_tokens: int, num_questi
     questions = (TEXTS / "questions.txt").read_text(encoding="utf-8").splitlines()
     prompts = [f"{document}\nQuestion: {text}\nAnswer:" for text in questions[:num_questions]]
     engine = sglang.Engine(
-        **engine_kwargs, radix_cache_backend="spc", spc_block_tokens=block_tokens
+        **engine_kwargs,
+        radix_cache_backend="spc",
+        spc_placement="block",
+        spc_block_tokens=block_tokens,
     )
     try:
         # requests that arrive together cannot resume from each other

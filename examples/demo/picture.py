@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.demo.checkpoints import planned_depths
+from examples.demo.checkpoints import capture_depths
 from examples.demo.measure import Measurement, Run
 
 INCHES_PER_REQUEST = 0.22
@@ -28,7 +28,7 @@ def draw(stock: Run, ours: Run, path: Path, *, block_tokens: int, chunk_size: in
     captured = [
         (depth, row)
         for row, measurement in enumerate(ours.measurements)
-        for depth in planned_depths(measurement, block_tokens=block_tokens, chunk_size=chunk_size)
+        for depth in capture_depths(measurement, block_tokens=block_tokens, chunk_size=chunk_size)
     ]
     depths, rows = zip(*captured, strict=True) if captured else ((), ())
     panels[1].plot(depths, rows, "|", color="black", markersize=7, label="checkpoint captured")

@@ -41,7 +41,8 @@ class DemoSettings:
 
     def server(self, model_path: Path, *, backend: str | None, port: int = 0) -> CpuServerConfig:
         """A stock server for `backend` None, ours for "spc"; all else is equal."""
-        own = ("--spc-block-tokens", str(self.block_tokens)) if backend else ()
+        placement = ("--spc-placement", "block", "--spc-block-tokens", str(self.block_tokens))
+        own = placement if backend else ()
         return CpuServerConfig(
             model_path,
             port=port,
