@@ -33,13 +33,15 @@ def savings_curve(segment: Segment, budget: int) -> list[tuple[float, tuple[int,
     deeper = np.cumsum(weights[::-1])[::-1]
     best = height * deeper
     previous: list[IntArray] = []
+    index = np.arange(height.size)
+    shallower_or_same = index[:, None] <= index[None, :]
     for count in range(1, budget + 1):
         if count > 1:
             step = np.subtract.outer(height, height) * deeper[:, None] + best[None, :]
-            step[np.triu_indices(height.size)] = -np.inf
+            step[shallower_or_same] = -np.inf
             choice = step.argmax(axis=1)
             previous.append(choice)
-            best = step[np.arange(height.size), choice]
+            best = step[index, choice]
         last = int(best.argmax())
         saving = float(best[last])
         if saving > curve[-1][0]:
@@ -49,10 +51,11 @@ def savings_curve(segment: Segment, budget: int) -> list[tuple[float, tuple[int,
     return curve
 
 
-def place_between(segments: list[Segment], budget: int) -> tuple[int, ...]:
-    """At most `budget` depths over independent segments, most saving in total; increasing.
+def place_between(segments: list[Segment], budget: int, price: float = 0.0) -> tuple[int, ...]:
+    """At most `budget` depths over independent segments that save most, increasing.
 
-    The end of one segment is the anchor of the next, and holds a checkpoint of its own.
+    Every one of them must save `price` (weight times tokens) or more. The end of one segment is
+    the anchor of the next, and holds a checkpoint of its own.
     """
     if budget < 0:
         raise ValueError(f"budget must be at least 0, got {budget}")
@@ -69,7 +72,8 @@ def place_between(segments: list[Segment], budget: int) -> tuple[int, ...]:
             )
             for m in range(budget + 1)
         ]
-    return tuple(sorted(totals[budget][1]))
+    _, chosen = max(totals, key=lambda option: option[0] - price * len(option[1]))
+    return tuple(sorted(chosen))
 
 
 def _walk_back(depths: IntArray, previous: list[IntArray], last: int) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ UNIFORM_SHARE = 0.05
 UNIFORM_POINTS = 64
 MOST_LEARNT_POINTS = 192
 GUESS_TOKENS = 1024
+PRICE_TOKENS = 128.0
 SLACK_STEP_TOKENS = 2048
 
 
@@ -72,11 +73,13 @@ class Learned:
 
     Between restore and overlap depth the weights are the tree's own: past requests that left
     the path there. Beyond, in new text, they are rho * f: f is the from-end law mixed with 5 %
-    uniform, rho the overlaps that a request's own text meets.
+    uniform, rho the overlaps that a request's own text meets. A position must be expected to save
+    `price_tokens` over its life.
     """
 
     observations: Observations
     budget: int = 2
+    price_tokens: float = PRICE_TOKENS
 
     def depths(self, extend: Extend) -> Iterable[int]:
         new_from = max(extend.overlap_depth, extend.restore_depth)
@@ -84,7 +87,7 @@ class Learned:
             _seen_text(extend),
             _new_text(self.observations, new_from, extend.prompt - 1),
         ]
-        return place_between([s for s in segments if s[1].size], self.budget)
+        return place_between([s for s in segments if s[1].size], self.budget, self.price_tokens)
 
 
 @dataclass(frozen=True, slots=True)

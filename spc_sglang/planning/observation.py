@@ -3,7 +3,10 @@
 Each admission gives one pair (overlap depth t, restore depth l). Where t lies inside text that
 an earlier request brought (the owner of the matched node), the distance from the owner's prompt
 end to t is one sample of the from-end law: how far before its end a prompt is left by the next
-one that shares it. Time is the number of admissions.
+one that shares it. Only the first visit to a place counts: a guess must serve that one, and the
+branch captured then serves the later ones. (Counting all of them lets one popular prefix drown
+the law: 78 against 83 % of the tokens resumed on a conversation trace.) Time is the number of
+admissions.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class Admission:
 
     `owner_prompt` is the prompt length of the request that brought the text at `overlap_depth`,
     `owner_overlap` what that request itself had matched; None without a match.
+    `earlier_visits` counts requests that matched through that place before, the owner left out.
     """
 
     prompt: int
@@ -35,6 +39,7 @@ class Admission:
     restore_depth: int
     owner_prompt: int | None = None
     owner_overlap: int = 0
+    earlier_visits: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.restore_depth <= self.overlap_depth <= self.prompt:
@@ -45,11 +50,13 @@ class Admission:
 
     @property
     def from_end(self) -> int | None:
-        """Tokens from the overlap to the owner's prompt end; None if it is not the owner's text.
+        """Tokens from the first overlap in the owner's own text to its prompt end, else None.
 
         0 where the overlap goes on into what followed the owner's prompt.
         """
         if self.owner_prompt is None or self.overlap_depth <= self.owner_overlap:
+            return None
+        if self.earlier_visits > 0:
             return None
         return max(0, self.owner_prompt - self.overlap_depth)
 
@@ -124,7 +131,7 @@ class Observations:
 
     @property
     def overlap_rate(self) -> float:
-        """rho: overlaps into a request's own text, per request, exponentially weighted."""
+        """rho: first overlaps into a request's own text, per request, exponentially weighted."""
         return self._overlaps / self._requests if self._requests else 0.0
 
     def add(self, admission: Admission) -> None:

@@ -40,6 +40,8 @@ class Admitted:
     """What one admission told: the ghost that would have been resumed from, if any."""
 
     ghost_hit: bool
+    earlier_visits: int
+    """Earlier requests whose match went through the deepest matched node, its creator left out."""
     overlaps: tuple[tuple[int, float], ...]
     """(depth, heat) for depths strictly between restore and overlap: past requests, weighted
     with a half-life of 2,000 requests, whose prompt left this one's path there."""
@@ -108,6 +110,7 @@ class Retention:
         ghost = _deepest_ghost(nodes, restore_depth)
         if ghost is not None:
             self._used(ghost)
+        earlier_visits = nodes[-1].passes - 1 if nodes else 0
         for node in nodes:
             node.passes += 1
             node.heat = node.heat_now(self.now) + 1.0
@@ -115,7 +118,7 @@ class Retention:
             if node.is_live:
                 assert node.checkpoint is not None
                 self._classify(node.checkpoint)
-        return Admitted(ghost is not None, _overlaps(nodes, restore_depth))
+        return Admitted(ghost is not None, earlier_visits, _overlaps(nodes, restore_depth))
 
     def grown(self, path: Path) -> None:
         """The tree holds this path now; unknown nodes are this request's. Idempotent. O(path)."""

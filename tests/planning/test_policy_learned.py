@@ -61,6 +61,7 @@ def test_from_end_is_measured_in_the_owners_text_only() -> None:
     """No sample without a match, nor for an overlap that is not deeper than the owner's own."""
     assert Admission(1000, 400, 0, owner_prompt=900, owner_overlap=100).from_end == 500
     assert Admission(1000, 100, 0, owner_prompt=900, owner_overlap=100).from_end is None
+    assert Admission(1000, 400, 0, owner_prompt=900, earlier_visits=1).from_end is None
     assert Admission(1000, 0, 0).from_end is None
     assert Admission(1000, 950, 0, owner_prompt=900).from_end == 0
     with pytest.raises(ValueError, match="950"):
@@ -95,6 +96,8 @@ def test_budget_goes_to_the_segment_that_saves_most() -> None:
     assert place_between([first, second], 1) == (150,)
     assert place_between([first, second], 2) == (10, 150)
     assert place_between([first, second], 3) == (10, 20, 150)
+    assert place_between([first, second], 3, price=20.0) == (10, 150)
+    assert place_between([first, second], 3, price=60.0) == ()
     with pytest.raises(ValueError, match="-1"):
         place_between([first], -1)
 
