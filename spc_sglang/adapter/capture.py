@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from spc_sglang.planning.mirror import Kind
+
 
 @dataclass(slots=True, eq=False)
 class Capture:
@@ -22,6 +24,7 @@ class Capture:
     row: int
     depth: int
     slot: torch.Tensor | None
+    kind: Kind = Kind.GUESS
     written: bool = False
 
     def take_slot(self) -> torch.Tensor:

@@ -17,17 +17,36 @@ BACKEND = "spc"
 _ATTRIBUTE = "_spc_options"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SpcOptions:
     """Validated options; every field is one row of `OPTIONS`."""
 
-    placement: str = "block"
+    preset: str = "spc"
+    placement: str = "ladder"
+    eviction: str = "value"
+    checkpoints: int = 2
     block_tokens: int = 512
-    capture: bool = True
+    gamma: float = 0.99
 
     def __post_init__(self) -> None:
         for option in OPTIONS:
             option.check(getattr(self, option.name))
+
+    @property
+    def captures(self) -> bool:
+        """Whether we capture checkpoints of our own."""
+        return self.preset != "stock"
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "spc": {},
+    # the published recipe: absolute-depth DP, M per entry, LRU
+    "paper": {"placement": "dp", "eviction": "lru", "checkpoints": 4, "gamma": 0.99},
+    "stock": {"placement": "none", "eviction": "lru"},
+}
+"""What each preset fixes; a flag that says something else is refused."""
+
+PLACEMENTS = ("learned", "ladder", "dp", "balanced", "block", "sqrt", "log", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,41 +104,64 @@ def _integer(text: str) -> int:
         raise ValueError(f"must be an integer, got {text!r}") from None
 
 
-def _boolean(text: str) -> bool:
-    words = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
-    if text.lower() not in words:
-        raise ValueError(f"must be on or off, got {text!r}")
-    return words[text.lower()]
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"must be a number, got {text!r}") from None
 
 
-def _is_boolean(value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"must be on or off, got {value!r}")
+def _unit_interval(value: Any) -> None:
+    if not isinstance(value, float) or not 0.0 < value <= 1.0:
+        raise ValueError(f"must lie in (0, 1], got {value!r}")
 
 
 OPTIONS: tuple[Option, ...] = (
     Option(
+        "preset",
+        str,
+        _choice(*PRESETS),
+        "'spc' = our defaults; 'paper' = the published recipe (dp placement, 4 checkpoints, LRU); "
+        "'stock' = SGLang's own tracking and LRU, only counted.",
+        "{spc,paper,stock}",
+    ),
+    Option(
         "placement",
         str,
-        _choice("block", "none"),
-        "Where checkpoints are captured during a prefill: 'block' = at the branch point, the "
-        "prompt end and every --spc-block-tokens tokens; 'none' = branch point and prompt end.",
-        "{block,none}",
+        _choice(*PLACEMENTS),
+        "Where checkpoints are captured inside a prompt, beside its end and the branch point: "
+        "'ladder' = one guess 1,024 tokens before the prompt end; 'learned' = the exact dynamic "
+        "program on the observed distances from the prompt end; 'dp' = the same on absolute "
+        "depths; 'balanced', 'log' = M positions; 'sqrt', 'block' = fixed steps; 'none'.",
+        "NAME",
+    ),
+    Option(
+        "eviction",
+        str,
+        _choice("value", "lru"),
+        "Which state goes when the pool is full: 'value' = the one expected to save least; 'lru'.",
+        "{value,lru}",
+    ),
+    Option(
+        "checkpoints",
+        _integer,
+        _at_least(1),
+        "M, checkpoints inside a prompt for placements learned, dp, balanced and log.",
+        "M",
     ),
     Option(
         "block_tokens",
         _integer,
         _at_least(1),
-        "Distance between captured checkpoints in tokens of absolute depth; rounded down to the "
-        "kernel's chunk grid (64).",
+        "Step of placement 'block' in tokens; rounded down to the kernel's chunk grid (64).",
         "N",
     ),
     Option(
-        "capture",
-        _boolean,
-        _is_boolean,
-        "Capture checkpoints of our own; 'off' leaves SGLang's tracking as it is and only counts.",
-        "{on,off}",
+        "gamma",
+        _number,
+        _unit_interval,
+        "Discount per request of the observed overlap depths, for 'learned' and 'dp'.",
+        "G",
     ),
 )
 
@@ -136,8 +178,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             dest="spc_" + option.name,
             metavar=option.metavar,
             default=None,
-            help=f"{option.help} Default: {_spell(option.default)}. "
-            f"Environment: {option.environment}.",
+            help=f"{option.help} Default: {option.default}. Environment: {option.environment}.",
         )
 
 
@@ -150,6 +191,12 @@ def from_texts(texts: Mapping[str, str | None], environment: Mapping[str, str]) 
             text, source = environment.get(option.environment), option.environment
         if text is not None:
             values[option.name] = option.read(text, source)
+    preset = values.get("preset", SpcOptions.preset)
+    for name, fixed in PRESETS[preset].items():
+        if values.setdefault(name, fixed) != fixed:
+            raise ValueError(
+                f"preset {preset} fixes {name} to {fixed}, got {values[name]}: drop one of the two"
+            )
     return SpcOptions(**values)
 
 
@@ -162,7 +209,7 @@ def from_keywords(keywords: Mapping[str, Any], environment: Mapping[str, str]) -
             f"unknown option spc_{unknown[0]}; known: "
             + ", ".join(f"spc_{n}" for n in sorted(known))
         )
-    return from_texts({name: _spell(value) for name, value in keywords.items()}, environment)
+    return from_texts({name: str(value) for name, value in keywords.items()}, environment)
 
 
 def given_flags(namespace: argparse.Namespace) -> dict[str, str]:
@@ -180,7 +227,3 @@ def attached(server_args: Any) -> SpcOptions:
     """The options of a `ServerArgs`; from the environment alone if none were attached."""
     values = getattr(server_args, _ATTRIBUTE, None)
     return from_texts({}, os.environ) if values is None else SpcOptions(**values)
-
-
-def _spell(value: Any) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,37 +18,40 @@ from sglang.srt.mem_cache.base_prefix_cache import (
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
+from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import mamba_checkpoint_grid
 
 from spc_sglang.adapter import options as spc_options
 from spc_sglang.adapter.backends import InteriorStates, interior_states
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
-from spc_sglang.planning.capture_policy import (
-    BlockPlacement,
-    BranchOnly,
-    CapturePolicy,
-    Extend,
-)
+from spc_sglang.adapter.policies import Policy, build_policy
+from spc_sglang.adapter.priced_states import PricedStates, RecentStates, Writer
+from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.counters import CacheCounters
+from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.observation import Admission
 
 logger = logging.getLogger(__name__)
+
+SLACK_SHARE = 0.05
 
 
 def create(context: TreeCacheBuildContext) -> SpcRadixCache:
     """Build the cache for one scheduler; the context was checked before."""
     chosen = spc_options.attached(context.server_args)
+    policy = build_policy(chosen)
+    component = {"priced": PricedStates, "recent": RecentStates}.get(policy.component)
+    if component is not None:
+        params = context.params
+        params.component_registry_override = {
+            **(params.component_registry_override or {}),
+            ComponentType.MAMBA: component,
+        }
     cache = create_unified_radix_cache(context, cache_class=SpcRadixCache)
     assert isinstance(cache, SpcRadixCache)
-    cache.configure(chosen, interior_states(context.tp_worker.model_runner))
+    cache.configure(chosen, policy, interior_states(context.tp_worker.model_runner))
     return cache
-
-
-def policy_of(chosen: spc_options.SpcOptions) -> CapturePolicy:
-    """The capture policy that the options name."""
-    if chosen.placement == "none":
-        return BranchOnly()
-    return BlockPlacement(chosen.block_tokens)
 
 
 @dataclass(slots=True)
@@ -56,6 +60,9 @@ class _Observation:
 
     overlap_depth: int
     restore_depth: int
+    match_id: int | None = None
+    restored_id: int = 0
+    overlaps: tuple[tuple[int, float], ...] = ()
     counted: bool = False
 
 
@@ -72,15 +79,17 @@ class SpcRadixCache(UnifiedRadixCache):
     def __init__(self, params: CacheInitParams) -> None:
         self.counters = CacheCounters()
         self.ledger = CaptureLedger()
-        self.options = spc_options.SpcOptions(capture=False)
-        self.policy: CapturePolicy = BranchOnly()
+        self.options = spc_options.SpcOptions(preset="stock")
+        self.policy = build_policy(self.options)
         self.interior = InteriorStates.NONE
         super().__init__(params)
 
-    def configure(self, chosen: spc_options.SpcOptions, interior: InteriorStates) -> None:
-        """Set options and capability once, before the first request."""
+    def configure(
+        self, chosen: spc_options.SpcOptions, policy: Policy, interior: InteriorStates
+    ) -> None:
+        """Set options, policy and capability once, before the first request."""
         self.options = chosen
-        self.policy = policy_of(chosen)
+        self.policy = policy
         self.interior = interior
         self.capture_grid = mamba_checkpoint_grid(self.page_size)
         logger.info("spc-sglang: %s, interior states: %s", chosen, interior.value)
@@ -88,8 +97,14 @@ class SpcRadixCache(UnifiedRadixCache):
     @property
     def captures(self) -> bool:
         return (
-            self.options.capture and not self.disable and self.interior is not InteriorStates.NONE
+            self.options.captures and not self.disable and self.interior is not InteriorStates.NONE
         )
+
+    @property
+    def priced(self) -> PricedStates | None:
+        """The component that watches the tree for us, if the options asked for one."""
+        component = self.components[ComponentType.MAMBA]
+        return component if isinstance(component, PricedStates) else None
 
     # ---- observation
 
@@ -97,23 +112,44 @@ class SpcRadixCache(UnifiedRadixCache):
         result = super().match_prefix(params)
         if params.req is not None and params.cow_mamba:  # a probe leaves cow_mamba unset
             params.req._spc_observation = _Observation(
-                result.full_kv_hit_length, result.device_prefix_len + result.host_hit_length
+                result.full_kv_hit_length,
+                result.device_prefix_len + result.host_hit_length,
+                result.last_visited_node_id,
+                result.best_match_node,
             )
         return result
 
     def _observe_admission(self, req: Any) -> _Observation:
-        observation = getattr(req, "_spc_observation", _UNMATCHED)
+        """The observation of the request's match; books it once per admission."""
+        observation: _Observation = getattr(req, "_spc_observation", _UNMATCHED)
         if observation.counted:
             return observation
         observation.counted = True
         if req.retracted_stain:
             self.counters.readmitted_requests += 1
-        else:
-            self.counters.admit(
-                prompt_tokens=len(req.origin_input_ids),
-                overlap_depth=observation.overlap_depth,
-                restore_depth=observation.restore_depth,
+            return observation
+        prompt = len(req.origin_input_ids)
+        lookup = None
+        if self.priced is not None:
+            lookup = self.priced.look_up(
+                observation.match_id, observation.restored_id, observation.restore_depth
             )
+            observation.overlaps = lookup.admitted.overlaps
+        self.policy.observations.add(
+            Admission(
+                prompt=prompt,
+                overlap_depth=min(observation.overlap_depth, prompt),
+                restore_depth=min(observation.restore_depth, prompt),
+                owner_prompt=None if lookup is None else lookup.owner_prompt,
+            )
+        )
+        self.counters.admit(
+            prompt_tokens=prompt,
+            overlap_depth=observation.overlap_depth,
+            restore_depth=observation.restore_depth,
+            grid=self.capture_grid,
+            ghost_depth=None if lookup is None else lookup.ghost_depth,
+        )
         return observation
 
     # ---- planning, around ScheduleBatch.prepare_for_extend
@@ -155,8 +191,10 @@ class SpcRadixCache(UnifiedRadixCache):
             overlap_depth=observation.overlap_depth,
             restore_depth=observation.restore_depth,
             engine_depth=req.kv.mamba_last_track_seqlen if self.enable_mamba_extra_buffer else end,
+            overlaps=observation.overlaps,
+            slack=self._has_slack(),
         )
-        for depth in self.policy.plan(extend):
+        for depth, kind in self.policy.captures.proposals(extend):
             if self.ledger.holds_same_prefix(req, depth):
                 self.counters.in_flight_elsewhere += 1
                 continue
@@ -164,7 +202,7 @@ class SpcRadixCache(UnifiedRadixCache):
             if slot is None:
                 self.counters.no_slot += 1
                 continue
-            capture = Capture(row, depth, slot)
+            capture = Capture(row, depth, slot, kind)
             plan.captures.append(capture)
             self.ledger.add(req, capture)
             self.counters.captured += 1
@@ -179,6 +217,11 @@ class SpcRadixCache(UnifiedRadixCache):
         rows_in_use = self.req_to_token_pool.size - len(self.req_to_token_pool.free_slots)
         available = self.req_to_token_pool.mamba_allocator.available_size()
         return available + self.mamba_evictable_size() - rows_in_use
+
+    def _has_slack(self) -> bool:
+        """Whether more than 5 % of the pool is free beyond what running requests may need."""
+        allocator = self.req_to_token_pool.mamba_allocator
+        return self._spare_slots() - self.mamba_evictable_size() > SLACK_SHARE * allocator.size
 
     def _slots_to_bind(self, batch: Any) -> int:
         per_request = 1 + self.req_to_token_pool.mamba_initial_tracking_slots
@@ -211,9 +254,17 @@ class SpcRadixCache(UnifiedRadixCache):
     # ---- publication
 
     def checkpoint(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
-        super().checkpoint(req, up_to=up_to, **kwargs)
+        ends_prompt = up_to >= len(req.origin_input_ids)
+        with self._writing(req, Kind.TAIL if ends_prompt else Kind.SLACK):
+            super().checkpoint(req, up_to=up_to, **kwargs)
         for capture in self.ledger.take(req.rid):
-            self._publish(req, capture)
+            with self._writing(req, capture.kind):
+                self._publish(req, capture)
+
+    def _writing(self, req: Any, kind: Kind) -> AbstractContextManager[None]:
+        if self.priced is None:
+            return nullcontext()
+        return self.priced.writing(Writer(len(req.origin_input_ids), kind))
 
     def _publish(self, req: Any, capture: Capture) -> None:
         """Insert one captured state at its depth; the tree must own the KV up to there."""
@@ -267,7 +318,15 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def reset(self) -> None:
         self.ledger.clear()
+        if self.priced is not None:
+            self.priced.flushed()
         super().reset()
+
+    def sanity_check(self) -> None:
+        """SGLang's own check, and that our view of the tree is the tree."""
+        super().sanity_check()
+        if self.priced is not None:
+            self.priced.check_integrity()
 
     # ---- read-out
 

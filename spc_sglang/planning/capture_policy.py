@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,6 @@ class Extend:
         return self.overlap_depth if self.overlap_depth > self.restore_depth else None
 
 
-class CapturePolicy(Protocol):
-    """Decides which depths of one forward are worth a slot of the state pool."""
-
-    def plan(self, extend: Extend) -> tuple[int, ...]:
-        """Depths to capture, most valuable first; every one satisfies `reachable`."""
-        ...
-
-
 def reachable(extend: Extend, depths: Iterable[int]) -> tuple[int, ...]:
     """Move depths down to the forward's chunk grid; drop what it cannot reach.
 
@@ -67,36 +58,3 @@ def reachable(extend: Extend, depths: Iterable[int]) -> tuple[int, ...]:
         if snapped > extend.prefix and snapped != extend.engine_depth and snapped not in kept:
             kept.append(snapped)
     return tuple(kept)
-
-
-@dataclass(frozen=True, slots=True)
-class BranchOnly:
-    """Capture the branch point and the prompt end, nothing in between."""
-
-    def plan(self, extend: Extend) -> tuple[int, ...]:
-        return reachable(extend, _ends(extend))
-
-
-@dataclass(frozen=True, slots=True)
-class BlockPlacement:
-    """Branch point and prompt end first, then every `block_tokens` of absolute depth."""
-
-    block_tokens: int
-
-    def __post_init__(self) -> None:
-        if self.block_tokens < 1:
-            raise ValueError(f"block_tokens must be at least 1, got {self.block_tokens}")
-
-    def plan(self, extend: Extend) -> tuple[int, ...]:
-        first = (extend.prefix // self.block_tokens + 1) * self.block_tokens
-        evenly_spaced = range(first, extend.end + 1, self.block_tokens)
-        return reachable(extend, [*_ends(extend), *evenly_spaced])
-
-
-def _ends(extend: Extend) -> list[int]:
-    """Branch point, then the deepest depth the same prompt can resume from when repeated.
-
-    A repeated prompt matches all but its last token, hence `prompt - 1`.
-    """
-    branch = extend.branch_depth
-    return ([] if branch is None else [branch]) + [extend.prompt - 1]

@@ -9,8 +9,11 @@ from dataclasses import asdict, dataclass
 class CacheCounters:
     """Sums since start.
 
-    matched_tokens = resumed_tokens + lost_tokens: what full attention alone could have
-    reused, what was reused, and what had to be recomputed for want of a recurrent state.
+    matched_tokens = resumed_tokens + lost_off_grid_tokens + lost_evicted_tokens +
+    lost_uncaptured_tokens: what full attention alone could have reused, what was reused, and
+    what was recomputed since the match ended between two grid positions, since the checkpoint
+    had been evicted, or since none was captured. Without a view of the tree (LRU in SGLang's
+    own core) an evicted checkpoint counts as not captured.
     captured = published + duplicate + unwritten + unowned + revoked + released + pending.
     """
 
@@ -19,6 +22,10 @@ class CacheCounters:
     prompt_tokens: int = 0
     matched_tokens: int = 0
     resumed_tokens: int = 0
+    lost_off_grid_tokens: int = 0
+    lost_evicted_tokens: int = 0
+    lost_uncaptured_tokens: int = 0
+    ghost_hits: int = 0
     requests_with_loss: int = 0
     captured: int = 0
     published: int = 0
@@ -32,16 +39,33 @@ class CacheCounters:
 
     @property
     def lost_tokens(self) -> int:
-        return self.matched_tokens - self.resumed_tokens
+        return self.lost_off_grid_tokens + self.lost_evicted_tokens + self.lost_uncaptured_tokens
 
-    def admit(self, *, prompt_tokens: int, overlap_depth: int, restore_depth: int) -> None:
-        """Book one admitted request."""
+    def admit(
+        self,
+        *,
+        prompt_tokens: int,
+        overlap_depth: int,
+        restore_depth: int,
+        grid: int = 1,
+        ghost_depth: int | None = None,
+    ) -> None:
+        """Book one admitted request.
+
+        `ghost_depth` is the deepest evicted checkpoint between restore and overlap depth.
+        """
         assert 0 <= restore_depth <= overlap_depth, (restore_depth, overlap_depth)
         self.requests += 1
         self.prompt_tokens += prompt_tokens
         self.matched_tokens += overlap_depth
         self.resumed_tokens += restore_depth
         self.requests_with_loss += restore_depth < overlap_depth
+        self.ghost_hits += ghost_depth is not None
+        on_grid = max(restore_depth, overlap_depth // grid * grid)
+        kept_until = min(on_grid, max(restore_depth, ghost_depth or 0))
+        self.lost_off_grid_tokens += overlap_depth - on_grid
+        self.lost_evicted_tokens += kept_until - restore_depth
+        self.lost_uncaptured_tokens += on_grid - kept_until
 
     def as_dict(self) -> dict[str, int]:
         """All counters by name, `lost_tokens` included."""

@@ -29,8 +29,8 @@ def test_flag_wins_over_environment_and_environment_over_default() -> None:
 
 
 def test_engine_keywords_go_through_the_same_checks() -> None:
-    chosen = options.from_keywords({"block_tokens": 64, "capture": False}, {})
-    assert chosen == SpcOptions(block_tokens=64, capture=False)
+    chosen = options.from_keywords({"block_tokens": 64, "placement": "block"}, {})
+    assert chosen == SpcOptions(block_tokens=64, placement="block")
     with pytest.raises(ValueError, match=r"--spc-block-tokens.*0"):
         options.from_keywords({"block_tokens": 0}, {})
     with pytest.raises(ValueError, match="spc_blok"):
@@ -43,7 +43,8 @@ def test_engine_keywords_go_through_the_same_checks() -> None:
         ({"block_tokens": "0"}, {}, "--spc-block-tokens: .*at least 1, got 0"),
         ({"block_tokens": "many"}, {}, "--spc-block-tokens: must be an integer, got 'many'"),
         ({"placement": "dp2"}, {}, "--spc-placement: must be one of .* got 'dp2'"),
-        ({"capture": "maybe"}, {}, "--spc-capture: must be on or off, got 'maybe'"),
+        ({"gamma": "1.5"}, {}, "--spc-gamma: must lie in (0, 1], got 1.5".replace("(", r"\(")),
+        ({"preset": "paper", "eviction": "value"}, {}, "preset paper fixes eviction to lru"),
         ({}, {"SPC_SGLANG_BLOCK_TOKENS": "-1"}, "SPC_SGLANG_BLOCK_TOKENS: .*got -1"),
     ],
 )
@@ -52,6 +53,13 @@ def test_bad_values_name_their_source(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         options.from_texts(texts, environment)
+
+
+def test_presets() -> None:
+    paper = options.from_texts({"preset": "paper"}, {})
+    assert (paper.placement, paper.eviction, paper.checkpoints) == ("dp", "lru", 4)
+    assert options.from_texts({}, {}).captures
+    assert not options.from_texts({"preset": "stock"}, {}).captures
 
 
 def test_every_option_is_documented_in_help() -> None:

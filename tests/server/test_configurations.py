@@ -44,6 +44,7 @@ class Row:
     overlap: bool = True
     bounds: Bounds = EXACT
     arguments: tuple[str, ...] = ()
+    eviction: str = "value"
     retract: bool = False
     pool_slots: int = 40
 
@@ -56,6 +57,7 @@ ROWS = (
         strategy="no_buffer",
         chunk=100,
         bounds=Bounds(5e-5, 5e-5),
+        eviction="lru",
         retract=True,
         pool_slots=16,
     ),
@@ -91,7 +93,10 @@ def server(
 ) -> Iterator[Server]:
     row: Row = request.param
     model = build_model(row.family, MODELS / f"{row.family}-{row.dtype}", dtype=row.dtype)
-    environment = {"SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1"}
+    environment = {
+        "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1",
+        "SGLANG_ENABLE_TREE_CACHE_SANITY_CHECK": "1",
+    }
     if row.retract:
         environment["SGLANG_TEST_RETRACT"] = "1"
     config = CpuServerConfig(
@@ -104,7 +109,11 @@ def server(
         mamba_radix_cache_strategy=row.strategy,
         overlap=row.overlap,
         radix_cache_backend="spc",
-        extra_arguments=("--spc-block-tokens", str(SPACING), *row.arguments),
+        extra_arguments=(
+            *("--spc-placement", "block", "--spc-block-tokens", str(SPACING)),
+            *("--spc-eviction", row.eviction),
+            *row.arguments,
+        ),
         extra_environment=environment,
     )
     log_path = tmp_path_factory.mktemp("server") / "server.log"

@@ -19,6 +19,7 @@ from tests.server.test_configurations import MODELS
 
 pytestmark = pytest.mark.sglang
 
+BLOCKS = ("--spc-placement", "block", "--spc-block-tokens", "128")
 DEPTH = 384  # inside the only prefill chunk of the document
 
 
@@ -29,7 +30,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     config = CpuServerConfig(
         build_model("qwen3_5", MODELS / "qwen3_5-float32"),
         radix_cache_backend="spc",
-        extra_arguments=("--spc-block-tokens", "128", "--mamba-ssm-dtype", "bfloat16"),
+        extra_arguments=(*BLOCKS, "--mamba-ssm-dtype", "bfloat16"),
     )
     with running_server(config, folder / "server.log") as handle:
         yield Client(handle.base_url)
@@ -42,7 +43,7 @@ def ruined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     config = CpuServerConfig(
         build_model("qwen3_5", MODELS / "qwen3_5-float32"),
         radix_cache_backend="spc",
-        extra_arguments=("--spc-block-tokens", "128"),
+        extra_arguments=BLOCKS,
         extra_environment={"PYTHONPATH": str(fault_plugin.write(folder))},
     )
     with running_server(config, folder / "server.log") as handle:

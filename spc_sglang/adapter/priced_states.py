@@ -1,0 +1,203 @@
+"""SGLang's recurrent-state component with victims chosen by what they save.
+
+The tree calls its components when a node gets or loses a state, is split or is deleted. This
+one passes each of these events to `Retention`, which keeps the price of every live state, and
+asks it for the victim whenever the state pool needs a slot. A victim loses its state only; its
+KV, also that of a leaf, stays under SGLang's own eviction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.unified_cache.components import EvictLayer, MambaComponent
+
+from spc_sglang.planning.mirror import Handle, Kind
+from spc_sglang.planning.retention import Admitted, Retention
+
+NodePath = list[tuple[Handle, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The request whose states are being inserted, and why they were stored."""
+
+    prompt_tokens: int = 0
+    kind: Kind = Kind.TAIL
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What the tree knew about one admitted request.
+
+    `owner_prompt` is the prompt length of the request that brought the text at the match depth,
+    `ghost_depth` the deepest evicted checkpoint between restore and match depth.
+    """
+
+    admitted: Admitted
+    owner_prompt: int | None
+    ghost_depth: int | None
+
+
+class PricedStates(MambaComponent):
+    """`MambaComponent` that evicts the state of least value; needs the Python tree core."""
+
+    eviction = "value"
+
+    def __init__(self, cache: Any, params: CacheInitParams) -> None:
+        super().__init__(cache, params)
+        slots = params.req_to_token_pool.mamba_allocator.size
+        self.retention = Retention(slots, self.eviction)
+        self.queue_hits: Callable[[], Mapping[Handle, float]] | None = None
+        self._prompt_of_owner: dict[int, int] = {}
+        self._writer = Writer()
+        self._wanted = 0
+
+    # ---- for the cache
+
+    @contextmanager
+    def writing(self, writer: Writer) -> Iterator[None]:
+        """Inserts inside belong to `writer`."""
+        before, self._writer = self._writer, writer
+        try:
+            yield
+        finally:
+            self._writer = before
+
+    def look_up(self, match_id: int | None, restored_id: int, restore_depth: int) -> Lookup:
+        """Report one admission to the retention. O(path).
+
+        `match_id` is the deepest matched node, which may be gone by now; the node that the
+        request resumes from is locked and is not.
+        """
+        arena = self.tree_core._node_arena
+        node = arena.get(match_id) if match_id is not None else None
+        restored = restored_id if restore_depth > 0 else None
+        if node is None and restored is not None:
+            node = arena[restored]
+        path = [] if node is None else _path_to(node)
+        ghost = self._ghost_depth(path, restore_depth)
+        owner = None if node is None else self._prompt_of_owner.get(node.id)
+        return Lookup(self.retention.admitted(path, restored), owner, ghost)
+
+    def flushed(self) -> None:
+        """The tree was emptied without an event for each node."""
+        self.retention.flushed()
+        self._prompt_of_owner.clear()
+
+    def check_integrity(self) -> None:
+        """Assert that the priced states are exactly the tree's, each at its depth. O(nodes)."""
+        ct = self.component_type
+        nodes = self.tree_core._node_arena.values()
+        stated = {node.id: node for node in nodes if node.component_data[ct].value is not None}
+        assert len(self.retention) == len(stated), (len(self.retention), len(stated))
+        for handle, node in stated.items():
+            assert self.retention.is_live(handle), handle
+            assert self.retention.mirror[handle].depth == _path_to(node)[-1][1], handle
+
+    def _ghost_depth(self, path: NodePath, restore_depth: int) -> int | None:
+        for handle, depth in reversed(path):
+            if depth <= restore_depth:
+                return None
+            if self._is_ghost(handle):
+                return depth
+        return None
+
+    def _is_ghost(self, handle: Handle) -> bool:
+        if not self.retention.knows(handle) or self.retention.is_live(handle):
+            return False
+        return self.retention.mirror[handle].checkpoint is not None
+
+    # ---- events of the tree
+
+    def commit_insert_component_data(
+        self, node: Any, is_new_leaf: bool, params: Any, result: Any, cache_actions: list[Any]
+    ) -> None:
+        super().commit_insert_component_data(node, is_new_leaf, params, result, cache_actions)
+        if is_new_leaf:
+            self._prompt_of_owner[node.id] = self._writer.prompt_tokens
+        self.retention.grown(_path_to(node))
+        if not result.mamba_exist:
+            self.retention.inserted(node.id, self._writer.kind)
+
+    def redistribute_on_node_split(self, new_parent: Any, child: Any) -> None:
+        super().redistribute_on_node_split(new_parent, child)
+        if child.id in self._prompt_of_owner:
+            self._prompt_of_owner[new_parent.id] = self._prompt_of_owner[child.id]
+        if self.retention.knows(child.id):
+            depth = self.retention.mirror[child.id].depth - len(child.key)
+            self.retention.split(new_parent.id, depth, child.id)
+
+    def evict_component(self, node: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        had_state = node.component_data[self.component_type].value is not None
+        freed: tuple[int, int] = super().evict_component(node, *args, **kwargs)
+        if had_state and node.component_data[self.component_type].value is None:
+            self.retention.evicted(node.id)
+        return freed
+
+    def discard_deleted_session_leaf(self, node: Any) -> None:
+        super().discard_deleted_session_leaf(node)
+        self._prompt_of_owner.pop(node.id, None)
+        self.retention.forgotten(node.id)
+
+    # ---- choice of the victim
+
+    def _evict_device_start(self, request_cnt: int) -> None:
+        self._wanted = request_cnt
+
+    def _evict_device_next_node(
+        self,
+        tracker: dict[Any, int],
+        device_frees: dict[Any, list[Any]],
+        host_frees: dict[Any, list[Any]],
+        cache_actions: list[Any],
+    ) -> None:
+        """Free one state; the caller goes on while there is progress and need."""
+        if tracker[self.component_type] >= self._wanted:
+            return
+        hits = self.queue_hits() if self.queue_hits is not None else None
+        victim = self.retention.choose_victim(locked=self._is_locked, queue_hits=hits)
+        if victim is None:
+            return
+        node = self.tree_core._node_arena[victim]
+        self.tree_core._evict_component_and_detach_lru(
+            node,
+            self,
+            device_frees,
+            host_frees,
+            cache_actions,
+            target=EvictLayer.DEVICE,
+            tracker=tracker,
+        )
+        self.tree_core._update_evictable_leaf_sets(node)
+
+    def _evict_device_end(self) -> None:
+        self._wanted = 0
+
+    def _is_locked(self, handle: Handle) -> bool:
+        node = self.tree_core._node_arena[handle]
+        return bool(node.component_data[self.component_type].lock_ref > 0)
+
+
+class RecentStates(PricedStates):
+    """The same bookkeeping with SGLang's order: least recently stored or resumed from."""
+
+    eviction = "lru"
+
+
+def _path_to(node: Any) -> NodePath:
+    """Handles and depths from below the root down to `node`."""
+    nodes = []
+    while node.parent is not None:
+        nodes.append(node)
+        node = node.parent
+    path: NodePath = []
+    depth = 0
+    for step in reversed(nodes):
+        depth += len(step.key)
+        path.append((step.id, depth))
+    return path
