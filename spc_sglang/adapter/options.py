@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from spc_sglang.planning.presets import PLACEMENTS, PolicyOptions
+from spc_sglang.planning.retention import EVICTIONS
+
 BACKEND = "spc"
 _ATTRIBUTE = "_spc_options"
 
@@ -37,6 +40,18 @@ class SpcOptions:
         """Whether we capture checkpoints of our own."""
         return self.preset != "stock"
 
+    def policy(self) -> PolicyOptions:
+        """The same for the planning layer."""
+        return PolicyOptions(
+            placement=self.placement,
+            eviction=self.eviction,
+            checkpoints=self.checkpoints,
+            gamma=self.gamma,
+            block_tokens=self.block_tokens,
+            ends=self.preset != "paper",
+            slack=self.placement in ("learned", "ladder"),
+        )
+
 
 PRESETS: dict[str, dict[str, Any]] = {
     "spc": {},
@@ -45,8 +60,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "stock": {"placement": "none", "eviction": "lru"},
 }
 """What each preset fixes; a flag that says something else is refused."""
-
-PLACEMENTS = ("learned", "ladder", "dp", "balanced", "block", "sqrt", "log", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +151,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "eviction",
         str,
-        _choice("value", "lru"),
+        _choice(*EVICTIONS),
         "Which state goes when the pool is full: 'value' = the one expected to save least; 'lru'.",
         "{value,lru}",
     ),

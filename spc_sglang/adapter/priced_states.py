@@ -44,14 +44,11 @@ class Lookup:
 
 
 class PricedStates(MambaComponent):
-    """`MambaComponent` that evicts the state of least value; needs the Python tree core."""
+    """`MambaComponent` that evicts what `retention` says; needs the Python tree core."""
 
-    eviction = "value"
-
-    def __init__(self, cache: Any, params: CacheInitParams) -> None:
+    def __init__(self, cache: Any, params: CacheInitParams, *, retention: Retention) -> None:
         super().__init__(cache, params)
-        slots = params.req_to_token_pool.mamba_allocator.size
-        self.retention = Retention(slots, self.eviction)
+        self.retention = retention
         self.queue_hits: Callable[[], Mapping[Handle, float]] | None = None
         self._prompt_of_owner: dict[int, int] = {}
         self._writer = Writer()
@@ -181,12 +178,6 @@ class PricedStates(MambaComponent):
     def _is_locked(self, handle: Handle) -> bool:
         node = self.tree_core._node_arena[handle]
         return bool(node.component_data[self.component_type].lock_ref > 0)
-
-
-class RecentStates(PricedStates):
-    """The same bookkeeping with SGLang's order: least recently stored or resumed from."""
-
-    eviction = "lru"
 
 
 def _path_to(node: Any) -> NodePath:

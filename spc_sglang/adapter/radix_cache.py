@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,12 +26,12 @@ from sglang.srt.runtime_context import mamba_checkpoint_grid
 from spc_sglang.adapter import options as spc_options
 from spc_sglang.adapter.backends import InteriorStates, interior_states
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
-from spc_sglang.adapter.policies import Policy, build_policy
-from spc_sglang.adapter.priced_states import PricedStates, RecentStates, Writer
+from spc_sglang.adapter.priced_states import PricedStates, Writer
 from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.counters import CacheCounters
 from spc_sglang.planning.mirror import Kind
 from spc_sglang.planning.observation import Admission
+from spc_sglang.planning.presets import Policy, build
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +41,12 @@ SLACK_SHARE = 0.05
 def create(context: TreeCacheBuildContext) -> SpcRadixCache:
     """Build the cache for one scheduler; the context was checked before."""
     chosen = spc_options.attached(context.server_args)
-    policy = build_policy(chosen)
-    component = {"priced": PricedStates, "recent": RecentStates}.get(policy.component)
-    if component is not None:
-        params = context.params
+    params = context.params
+    policy = build(chosen.policy(), params.req_to_token_pool.mamba_allocator.size)
+    if chosen.eviction == "value" or chosen.placement == "learned":
         params.component_registry_override = {
             **(params.component_registry_override or {}),
-            ComponentType.MAMBA: component,
+            ComponentType.MAMBA: partial(PricedStates, retention=policy.retention),
         }
     cache = create_unified_radix_cache(context, cache_class=SpcRadixCache)
     assert isinstance(cache, SpcRadixCache)
@@ -79,9 +79,6 @@ class SpcRadixCache(UnifiedRadixCache):
     def __init__(self, params: CacheInitParams) -> None:
         self.counters = CacheCounters()
         self.ledger = CaptureLedger()
-        self.options = spc_options.SpcOptions(preset="stock")
-        self.policy = build_policy(self.options)
-        self.interior = InteriorStates.NONE
         super().__init__(params)
 
     def configure(
