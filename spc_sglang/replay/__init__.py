@@ -1,0 +1,1 @@
+"""Replay of request traces against cache policies, ours as in the server and every rival."""

@@ -1,0 +1,102 @@
+"""A contender that knows the future: a heuristic yardstick, not a proven bound.
+
+It captures wherever a later request's match will end, and evicts the state with the least gap per
+request until its next use; never to be used again is worth nothing. It may refuse a newcomer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from spc_sglang.planning.capture_policy import Extend
+from spc_sglang.planning.mirror import Handle, Kind, Path
+from spc_sglang.planning.retention import Admitted, Retention
+from spc_sglang.replay.evictions import Scores
+from spc_sglang.replay.trace import BLOCK_TOKENS, Trace
+
+
+class Future:
+    """For each node where some match ends: the requests whose match passes it, in order."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.uses: dict[int, list[int]] = {}
+        seen, matches = 0, []
+        for path, prompt in zip(trace.paths, trace.prompt_blocks, strict=True):
+            known = int((path[:prompt] < seen).sum())
+            matches.append(path[:known])
+            seen = max(seen, int(path.max(initial=-1)) + 1)
+        self._is_end = np.zeros(trace.num_nodes, dtype=np.bool_)
+        self._is_end[[int(match[-1]) for match in matches if match.size]] = True
+        for index, match in enumerate(matches):
+            for node in match[self._is_end[match]].tolist():
+                self.uses.setdefault(node, []).append(index)
+
+    def next_use(self, node: int, after: int) -> float:
+        """Index of the first later request whose match passes the node, or infinity."""
+        uses = self.uses.get(node, [])
+        place = bisect_right(uses, after)
+        return float(uses[place]) if place < len(uses) else np.inf
+
+    def worthwhile(self, index: int) -> list[int]:
+        """Depths in blocks on request `index`'s path where a later match ends or passes on."""
+        path = self.trace.paths[index]
+        ends = np.flatnonzero(self._is_end[path])
+        return [int(i) + 1 for i in ends if self.next_use(int(path[i]), index) < np.inf]
+
+
+class ClairvoyantRetention(Retention):
+    """Keeps the next use of each state where the clock keeps the last one."""
+
+    def __init__(self, slots: int, future: Future) -> None:
+        super().__init__(slots)
+        self.future = future
+
+    @property
+    def index(self) -> int:
+        """The request being served."""
+        return self.now - 1
+
+    def admitted(self, path: Path, restored: Handle | None) -> Admitted:
+        told = super().admitted(path, restored)
+        for handle, _ in path:
+            if self.is_live(handle):
+                self._look_ahead(handle)
+        return told
+
+    def inserted(self, handle: Handle, kind: Kind) -> None:
+        super().inserted(handle, kind)
+        self._look_ahead(handle)
+
+    def scores(self) -> Scores:
+        live = len(self)
+        return self._gap[:live] / (self._last_use[:live] - self.index)
+
+    def choose_victim(
+        self,
+        exclude: Collection[Handle] = (),
+        locked: Callable[[Handle], bool] | None = None,
+        queue_hits: Mapping[Handle, float] | None = None,
+    ) -> Handle | None:
+        return super().choose_victim((), locked, queue_hits)
+
+    def _look_ahead(self, handle: Handle) -> None:
+        assert isinstance(handle, int)
+        slot = self._live_checkpoint(handle).slot
+        self._last_use[slot] = self.future.next_use(handle, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class EveryLaterMatch:
+    """The schedule that goes with it."""
+
+    retention: ClairvoyantRetention
+
+    def depths(self, extend: Extend) -> Iterable[int]:
+        retention = self.retention
+        blocks = retention.future.worthwhile(retention.index)
+        return [depth * BLOCK_TOKENS for depth in blocks]

@@ -1,0 +1,106 @@
+"""What other engines evict: `Retention` with another score, least first."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spc_sglang.planning.mirror import Handle, Kind, Path
+from spc_sglang.planning.retention import Admitted, Retention
+
+Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+class Lru(Retention):
+    """Least recently made or resumed from; only the state that was used is refreshed."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots, "lru")
+
+
+class Fifo(Lru):
+    """Oldest first, used or not."""
+
+    def scores(self) -> Scores:
+        return self._order[: len(self)].astype(np.float64)
+
+
+class EntryLru(Lru):
+    """LRU over entries: the states one request left stand and fall together."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self._entry_of: dict[Handle, int] = {}
+        self._entries: dict[int, dict[Handle, None]] = {}
+
+    def admitted(self, path: Path, restored: Handle | None) -> Admitted:
+        told = super().admitted(path, restored)
+        if restored is not None:
+            for handle in self._entries[self._entry_of[restored]]:
+                self._last_use[self._live_checkpoint(handle).slot] = self.now
+        return told
+
+    def inserted(self, handle: Handle, kind: Kind) -> None:
+        super().inserted(handle, kind)
+        self._entry_of[handle] = self.now
+        self._entries.setdefault(self.now, {})[handle] = None
+
+    def evicted(self, handle: Handle, *, watch: bool = True) -> None:
+        super().evicted(handle, watch=watch)
+        entry = self._entry_of.pop(handle)
+        del self._entries[entry][handle]
+        if not self._entries[entry]:
+            del self._entries[entry]
+
+
+class PathCapped(Lru):
+    """SGLang's cap: beyond `per_path` states on one path the shallowest go; LRU otherwise."""
+
+    def __init__(self, slots: int, per_path: int) -> None:
+        super().__init__(slots)
+        self.per_path = per_path
+
+    def inserted(self, handle: Handle, kind: Kind) -> None:
+        super().inserted(handle, kind)
+        on_path = [self.mirror[handle]]
+        while (above := on_path[-1].live_ancestor()) is not None:
+            on_path.append(above)
+        for node in on_path[self.per_path :]:
+            self.evicted(node.handle, watch=False)
+
+
+class SegmentLength(Retention):
+    """Replay length to the nearest state above, weighted 0.85, and recency, 0.15."""
+
+    weight = 0.85
+
+    def scores(self) -> Scores:
+        live = len(self)
+        return self.weight * _scaled(self._gap[:live]) + (1.0 - self.weight) * _scaled(
+            self._last_use[:live]
+        )
+
+
+class Marconi(Retention):
+    """Recency plus alpha times FLOPs saved per byte; only nodes with at most one child go.
+
+    All states have equal bytes, so FLOPs per byte is the recomputed length; both terms are scaled
+    to 0..1 over the pool.
+    """
+
+    def __init__(self, slots: int, alpha: float) -> None:
+        super().__init__(slots)
+        self.alpha = alpha
+
+    def scores(self) -> Scores:
+        live = len(self)
+        score = _scaled(self._last_use[:live]) + self.alpha * _scaled(self._gap[:live])
+        branching = np.fromiter(
+            (len(checkpoint.node.children) > 1 for checkpoint in self._live), np.bool_, live
+        )
+        return score + 1e6 * branching
+
+
+def _scaled(values: NDArray[np.float64]) -> Scores:
+    low, high = float(values.min()), float(values.max())
+    return (values - low) / (high - low) if high > low else np.zeros(values.size)

@@ -1,0 +1,65 @@
+"""The command: table, JSON line, and one clear line for bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spc_sglang.replay.cli import main
+from spc_sglang.replay.contenders import CONTENDERS
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    path = tmp_path / "m.jsonl"
+    records = [
+        {"input_length": 2049, "output_length": 1, "hash_ids": [0, 1, 2, 3 + n % 2]}
+        for n in range(6)
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_last_line_has_a_row_for_each_policy_and_pool(
+    trace_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", "--format", "mooncake", str(trace_file), "--slots", "2,8"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    result = json.loads(printed[-1])
+    assert result["requests"] == 6
+    names = [(row["slots"], row["policy"]) for row in result["rows"]]
+    assert names == [(slots, name) for slots in (2, 8) for name in CONTENDERS]
+    assert len(printed) == 1 + len(names) + 1
+    wanted = {"share", "recomputed_over_bound", "lost_p95_tokens", "captures_per_request"}
+    assert wanted | {"read_back_share"} <= result["rows"][0].keys()
+
+
+def test_json_prints_nothing_else(trace_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--policies", "spc,end", "--slots", "4", "--limit", "3", "--json"]
+    assert main(["replay", "--format", "mooncake", str(trace_file), *arguments]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["requests"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--policies", "best"], "'best'"),
+        (["--slots", "0"], "slots 0"),
+        (["--slots", "many"], "'many'"),
+        (["--limit", "0"], "limit 0"),
+        (["--kv-tokens", "10"], "kv-tokens 10"),
+    ],
+)
+def test_bad_input_is_one_line(
+    trace_file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
+) -> None:
+    assert main(["replay", "--format", "mooncake", str(trace_file), *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["replay", "--format", "mooncake", str(tmp_path / "none.jsonl")]) == 2
+    assert "none.jsonl" in capsys.readouterr().err
