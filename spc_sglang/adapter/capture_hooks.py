@@ -67,6 +67,14 @@ def after_init_forward_metadata(result: Any, self: Any, forward_batch: Any) -> N
         append_rows(self, plan, forward_batch)
 
 
+def after_init_mamba_truncation_align(result: Any, self: Any) -> None:
+    """AFTER `Scheduler.init_mamba_truncation_align(self)`."""
+    from spc_sglang.adapter.radix_cache import SpcRadixCache
+
+    if isinstance(self.tree_cache, SpcRadixCache):
+        self.tree_cache.attach_queue(lambda: self.waiting_queue)
+
+
 def after_add_topology(result: Any, self: Any, state: dict[str, Any]) -> None:
     """AFTER `SchedulerInternalStateController._add_topology(self, state)`."""
     from spc_sglang.adapter.radix_cache import SpcRadixCache

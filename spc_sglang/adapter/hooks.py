@@ -69,6 +69,13 @@ SCHEDULER: tuple[Hook, ...] = (
         "appends one row per capture to the index vectors that every layer already follows",
     ),
     Hook(
+        "sglang.srt.managers.scheduler.Scheduler.init_mamba_truncation_align",
+        "after",
+        capture_hooks.after_init_mamba_truncation_align,
+        ("self",),
+        "shows the waiting queue to the eviction, once the scheduler has built both",
+    ),
+    Hook(
         "sglang.srt.managers.scheduler_components.internal_state"
         ".SchedulerInternalStateController._add_topology",
         "after",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from sglang.srt.runtime_context import mamba_checkpoint_grid
 from spc_sglang.adapter import options as spc_options
 from spc_sglang.adapter.backends import InteriorStates, interior_states
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
+from spc_sglang.adapter.lookahead import QueueLookahead
 from spc_sglang.adapter.priced_states import PricedStates, Writer
 from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.counters import CacheCounters
@@ -90,6 +92,11 @@ class SpcRadixCache(UnifiedRadixCache):
         self.interior = interior
         self.capture_grid = mamba_checkpoint_grid(self.page_size)
         logger.info("spc-sglang: %s, interior states: %s", chosen, interior.value)
+
+    def attach_queue(self, queue: Callable[[], Sequence[Any]]) -> None:
+        """Let evictions look at the requests that wait."""
+        if self.priced is not None:
+            self.priced.queue_hits = QueueLookahead(self.tree_core, self.priced.retention, queue)
 
     @property
     def captures(self) -> bool:
