@@ -25,7 +25,7 @@ class SpcOptions:
     """Validated options; every field is one row of `OPTIONS`."""
 
     preset: str = "spc"
-    placement: str = "ladder"
+    placement: str = "learned"
     eviction: str = "value"
     checkpoints: int = 2
     block_tokens: int = 512
@@ -143,8 +143,8 @@ OPTIONS: tuple[Option, ...] = (
         str,
         _choice(*PLACEMENTS),
         "Where checkpoints are captured inside a prompt, beside its end and the branch point: "
-        "'ladder' = one guess 1,024 tokens before the prompt end; 'learned' = the exact dynamic "
-        "program on the observed distances from the prompt end; 'dp' = the same on absolute "
+        "'learned' = the exact dynamic program on the observed distances from the prompt end; "
+        "'ladder' = one guess 1,024 tokens before it; 'dp' = the exact program on absolute "
         "depths; 'balanced', 'log' = M positions; 'sqrt', 'block' = fixed steps; 'none'.",
         "NAME",
     ),

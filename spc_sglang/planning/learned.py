@@ -7,7 +7,8 @@ While tokens (restore, end] are recomputed, a request may leave
   this text shows that it is shared;
 * **interior** positions of a schedule: `learned` (the exact DP on the from-end law), `ladder`
   (one fixed guess), `dp` (the exact DP on absolute depth), or a law-free spacing;
-* **slack** positions on a fixed step while the pool has room.
+* **slack** positions, about eight a prompt and at most 2,048 tokens apart, while the pool has
+  room.
 
 Every schedule is a pure function of one `Extend` and of the observations so far.
 """
@@ -33,6 +34,8 @@ MOST_LEARNT_POINTS = 192
 GUESS_TOKENS = 1024
 PRICE_TOKENS = 128.0
 SLACK_STEP_TOKENS = 2048
+LEAST_SLACK_STEP_TOKENS = 256
+SLACK_PARTS = 8
 
 
 class Proposal(NamedTuple):
@@ -179,8 +182,14 @@ class PlannedCaptures:
         for depth in self.interior.depths(extend):
             yield depth, Kind.GUESS if depth > extend.overlap_depth else Kind.BRANCH
         if extend.slack and self.slack_step is not None:
-            for depth in Every(self.slack_step).depths(extend):
+            for depth in Every(_slack_step(extend.prompt, self.slack_step)).depths(extend):
                 yield depth, Kind.SLACK
+
+
+def _slack_step(prompt: int, largest: int) -> int:
+    """An eighth of the prompt on the bucket grid, at least 256 tokens and at most `largest`."""
+    eighth = prompt // SLACK_PARTS // BUCKET_TOKENS * BUCKET_TOKENS
+    return min(largest, max(LEAST_SLACK_STEP_TOKENS, eighth))
 
 
 def _seen_text(extend: Extend) -> Segment:

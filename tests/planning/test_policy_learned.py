@@ -131,12 +131,14 @@ def test_ladder_guesses_in_unseen_text_only() -> None:
 
 
 def test_slack_fills_a_roomy_pool() -> None:
-    """Every 2,048 tokens while the pool has room, after tail and branch."""
+    """About eight while the pool has room, 256 to 2,048 tokens apart, after tail and branch."""
     policy = PlannedCaptures(Nothing())
-    assert policy.plan(extend(5000)) == (4992,)
-    assert policy.plan(extend(5000, slack=True)) == (4992, 2048, 4096)
-    kinds = [p.kind for p in policy.proposals(extend(5000, slack=True))]
-    assert kinds == [Kind.TAIL, Kind.SLACK, Kind.SLACK]
+    assert policy.plan(extend(1000)) == (960,)
+    assert policy.plan(extend(1000, slack=True)) == (960, 256, 512, 768)
+    assert policy.plan(extend(5000, slack=True)) == (4992, *range(576, 4992, 576))
+    long = policy.proposals(extend(50_000, slack=True))
+    assert [p.depth for p in long[1:]] == list(range(2048, 50_000, 2048))
+    assert [p.kind for p in long] == [Kind.TAIL] + [Kind.SLACK] * 24
 
 
 def test_chunked_prefill_captures_what_the_whole_would() -> None:
