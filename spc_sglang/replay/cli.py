@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from spc_sglang.replay import report
 from spc_sglang.replay.contenders import CONTENDERS
 from spc_sglang.replay.loaders import FORMATS, Source
 from spc_sglang.replay.metrics import HEADER, Row, line, row
@@ -39,10 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         requests = FORMATS[arguments.format](source)
         trace = Trace.of(islice(requests, arguments.limit))
         rows = _replay(trace, policies, slots, arguments.kv_tokens, quiet=arguments.json)
+        about = _about(given, arguments, trace)
+        if arguments.report is not None:
+            print(f"report: {report.write(arguments.report, rows, about)}", file=sys.stderr)
     except (ValueError, OSError) as error:
         print(f"spc-sglang replay: {error}", file=sys.stderr)
         return 2
-    print(json.dumps({**_about(given, arguments, trace), "rows": [asdict(r) for r in rows]}))
+    print(json.dumps({**about, "rows": [asdict(r) for r in rows]}))
     return 0
 
 
@@ -82,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json (else bytes)")
     replay.add_argument("--limit", type=int, help="first N requests only")
     replay.add_argument("--seed", type=int, default=0, help="order of questions on documents")
+    replay.add_argument("--report", type=Path, metavar="DIR", help="write an HTML page there")
     replay.add_argument("--json", action="store_true", help="the JSON line only")
     return parser
 

@@ -43,6 +43,16 @@ def test_json_prints_nothing_else(trace_file: Path, capsys: pytest.CaptureFixtur
     assert json.loads(line)["requests"] == 3
 
 
+def test_report_is_one_page_that_loads_nothing(trace_file: Path, tmp_path: Path) -> None:
+    """Every policy has its row and its line; no script, link or address in it."""
+    arguments = ["--slots", "2,8", "--report", str(tmp_path / "out")]
+    assert main(["replay", "--format", "mooncake", str(trace_file), *arguments]) == 0
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 2
+    assert page.count("<tr><td>") == 2 * len(CONTENDERS)
+    assert not any(word in page for word in ("<script", "<link", "http", "src="))
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
