@@ -108,6 +108,50 @@ def chunked(
     return GatedDeltaResult(flat, states[num_chunks], states[:num_chunks])
 
 
+class StatePassResult(NamedTuple):
+    """What the sequential part of a chunked prefill of T tokens leaves behind, fp32."""
+
+    new_values: Tensor  # [T, HV, V]
+    states: Tensor  # [ceil(T / 64) + 1, HV, V, K], entering each chunk and after the last
+
+
+def state_pass(
+    key: Tensor,
+    update: Tensor,
+    reader: Tensor | None,
+    log_gate: Tensor | None,
+    state: Tensor,
+    *,
+    gate_base_2: bool = False,
+) -> StatePassResult:
+    """The twin of `triton.state_pass`: one sequence, dots of operands in the dtype of `key`.
+
+    key [T, HV, K], update [T, HV, V], reader [T, HV, K] or None, log_gate [T, HV], [T, HV, K] or
+    None, summed up within each chunk, state [HV, V, K] fp32 (or fp64, which is then kept).
+    """
+    exp = torch.exp2 if gate_base_2 else torch.exp
+    wide = state.dtype
+    states = [state]
+    new_values = torch.empty_like(update, dtype=wide)
+    for start in range(0, update.shape[0], CHUNK_TOKENS):
+        stop = min(start + CHUNK_TOKENS, update.shape[0])
+        value = update[start:stop].to(wide)
+        if reader is not None:
+            rounded = state.to(key.dtype).to(wide)
+            value = value - torch.einsum("thk,hvk->thv", reader[start:stop].to(wide), rounded)
+        new_values[start:stop] = value
+        if log_gate is not None:
+            to_end = log_gate[stop - 1].to(wide)
+            if log_gate.dim() == 2:
+                value = value * exp(to_end - log_gate[start:stop].to(wide))[..., None]
+            # one factor a head or one a key channel: [HV, 1, 1] or [HV, 1, K]
+            state = state * exp(to_end).view(state.shape[0], 1, -1)
+        rounded = value.to(key.dtype).to(wide)
+        state = state + torch.einsum("thv,thk->hvk", rounded, key[start:stop].to(wide))
+        states.append(state)
+    return StatePassResult(new_values, torch.stack(states))
+
+
 def decode_update(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, states: Tensor
 ) -> tuple[Tensor, Tensor]:

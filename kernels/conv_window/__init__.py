@@ -1,0 +1,1 @@
+"""Windows of a causal convolution at many positions of one prefill."""

@@ -1,0 +1,1 @@
+"""Copies of state pool rows, for restoring a checkpoint and for forking one."""
