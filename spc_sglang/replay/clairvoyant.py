@@ -20,30 +20,29 @@ from spc_sglang.replay.trace import BLOCK_TOKENS, Trace
 
 
 class Future:
-    """For each node where some match ends: the requests whose match passes it, in order."""
+    """For each node where some match ends: the requests whose match ends there, in order."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.uses: dict[int, list[int]] = {}
-        seen, matches = 0, []
-        for path, prompt in zip(trace.paths, trace.prompt_blocks, strict=True):
-            known = int((path[:prompt] < seen).sum())
-            matches.append(path[:known])
-            seen = max(seen, int(path.max(initial=-1)) + 1)
         self._is_end = np.zeros(trace.num_nodes, dtype=np.bool_)
-        self._is_end[[int(match[-1]) for match in matches if match.size]] = True
-        for index, match in enumerate(matches):
-            for node in match[self._is_end[match]].tolist():
-                self.uses.setdefault(node, []).append(index)
+        seen = 0
+        for index, path in enumerate(trace.paths):
+            matched = int((path[: trace.prompt_blocks[index]] < seen).sum())
+            seen = max(seen, int(path.max(initial=-1)) + 1)
+            if matched:
+                end = int(path[matched - 1])
+                self._is_end[end] = True
+                self.uses.setdefault(end, []).append(index)
 
     def next_use(self, node: int, after: int) -> float:
-        """Index of the first later request whose match passes the node, or infinity."""
+        """Index of the first later request whose match ends at the node, or infinity."""
         uses = self.uses.get(node, [])
         place = bisect_right(uses, after)
         return float(uses[place]) if place < len(uses) else np.inf
 
     def worthwhile(self, index: int) -> list[int]:
-        """Depths in blocks on request `index`'s path where a later match ends or passes on."""
+        """Depths in blocks on request `index`'s path where a later match ends."""
         path = self.trace.paths[index]
         ends = np.flatnonzero(self._is_end[path])
         return [int(i) + 1 for i in ends if self.next_use(int(path[i]), index) < np.inf]
