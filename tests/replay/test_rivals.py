@@ -66,9 +66,9 @@ BY_HAND = {
     "end": [0, 0, 0, 100, 100, 0],
     "none": [0, 0, 0, 0, 0, 0],
     "clairvoyant": [0, 50, 50, 100, 100, 70],
-    # tail, branch, and every 32 blocks in slack; the ladder's guess 84 is not needed here
-    "spc": [0, 32, 50, 100, 100, 64],
-    "spc-ladder": [0, 32, 50, 100, 100, 64],
+    # tail, branch, and every 12 blocks (an eighth) in slack; the ladder's guess is at 84
+    "spc": [0, 48, 50, 100, 100, 60],
+    "spc-ladder": [0, 48, 50, 100, 100, 60],
 }
 
 
