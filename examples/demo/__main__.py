@@ -114,7 +114,10 @@ def _matched_check(ours: Run) -> str:
         f"KV pool {ours.distinct_tokens / KV_POOL_TOKENS:.0%} used\n"
     )
     if any(not 0 <= gap < CHUNK_GRID for gap in gaps):
-        return text + "note: these differ by more than the tail of a request; was KV evicted?"
+        return text + (
+            "note: these differ by more than the tail of a request: evicting the state of a "
+            "prompt's end gives up its KV too (more --pool-slots or --block-tokens)"
+        )
     return text + (
         f"  ({sum(map(bool, gaps))} requests follow an earlier one to its end, where SGLang keeps "
         f"the KV only up to the last state, up to {CHUNK_GRID - 1} tokens before that end)"

@@ -22,7 +22,7 @@ class DemoSettings:
 
     model: str = DEFAULT_MODEL
     pool_slots: int = 96  # recurrent states in the pool, of both servers
-    block_tokens: int = 256  # distance of the checkpoints, of ours
+    block_tokens: int = 512  # distance of the checkpoints, of ours
     max_new_tokens: int = 8
     output: Path = ROOT / ".demo"  # logs and the picture
     data: Path = DATA  # public data sets, used as far as they are there
