@@ -43,22 +43,22 @@ def capture_kernel(
         end = tl.load(position + capture).to(tl.int64)
         first = tl.load(start + capture).to(tl.int64)
         from_row = tl.load(source + capture).to(tl.int64)
-        inputs += layer * inputs_layer + channel * inputs_channel
-        pool += layer * pool_layer + channel * pool_channel
+        channel_inputs = inputs + layer * inputs_layer + channel * inputs_channel
+        channel_pool = pool + layer * pool_layer + channel * pool_channel
         for tap in tl.static_range(WIDTH):
             token = end - WIDTH + tap
             fresh = tl.load(
-                inputs + token * inputs_token, mask=inside & (token >= first), other=0.0
+                channel_inputs + token * inputs_token, mask=inside & (token >= first), other=0.0
             )
             # input `first - 1` is the last tap of the old window
             stored = tl.load(
-                pool + from_row * pool_row + (token - first + WIDTH) * pool_tap,
+                channel_pool + from_row * pool_row + (token - first + WIDTH) * pool_tap,
                 mask=inside & (token < first) & (from_row >= 0),
                 other=0.0,
             )
             value = tl.where(token >= first, fresh.to(tl.float32), stored.to(tl.float32))
             tl.store(
-                pool + to_row * pool_row + tap * pool_tap,
+                channel_pool + to_row * pool_row + tap * pool_tap,
                 value.to(pool.dtype.element_ty),
                 mask=inside,
             )
