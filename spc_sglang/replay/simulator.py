@@ -64,6 +64,7 @@ class Simulator:
         if resident:
             self.tree.split_at(path, resident)
         self.tree.grow(path, resident, index)
+        self.tree.touch(path)
         if len(path) * BLOCK_TOKENS > restore_tokens:
             extend = Extend(
                 prefix=restore_tokens,
@@ -107,7 +108,6 @@ class Simulator:
         Of more states than slots only the deepest are inserted: the others would go at once.
         """
         retention = self.policy.retention
-        self.tree.touch(path)
         proposals = sorted(
             self.policy.captures.proposals(extend), key=lambda proposal: proposal.depth
         )

@@ -70,7 +70,7 @@ class RadixTree:
         return handle
 
     def grow(self, path: NodeArray, overlap: int, request: int) -> None:
-        """Add the blocks beyond `overlap`, owned by `request`; make room first."""
+        """Add the blocks beyond `overlap`, owned by `request`."""
         if overlap == len(path):
             return
         blocks, handle = path[overlap:], int(path[-1])
@@ -81,7 +81,6 @@ class RadixTree:
         self._edge_of[blocks] = handle
         self.owner[blocks] = request
         self.num_resident += len(blocks)
-        self.touch(path)
 
     def touch(self, path: NodeArray) -> None:
         """The path is the most recently used."""

@@ -162,3 +162,10 @@ def test_states_go_with_their_kv() -> None:
     """With room for 15 blocks of KV, B's arrival pushes A out, state and all."""
     a, b = text("a", 10), text("b", 10)
     assert resumed(ends(Lru(4)), [a, a, b, a], kv_tokens=15 * BLOCK_TOKENS) == [0, 10, 0, 0]
+
+
+def test_a_full_hit_refreshes_its_kv() -> None:
+    """A is asked again before C comes: B is the oldest, although A left nothing new."""
+    a, b, c = text("a", 10), text("b", 10), text("c", 10)
+    prompts = [a, b, a, c, a]
+    assert resumed(ends(Lru(9)), prompts, kv_tokens=25 * BLOCK_TOKENS) == [0, 0, 10, 0, 10]
