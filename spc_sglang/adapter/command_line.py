@@ -42,7 +42,9 @@ def after_from_cli_args(result: Any, cls: type, args: argparse.Namespace) -> Non
     try:
         if result.radix_cache_backend == options.BACKEND:
             compatibility.before_load(result)
-            options.attach(result, options.from_texts(given, os.environ))
+            chosen = options.from_texts(given, os.environ)
+            compatibility.check_state_file(result, chosen.state)
+            options.attach(result, chosen)
         elif given:
             flag = next(option.flag for option in options.OPTIONS if option.name in given)
             raise ValueError(f"{flag} needs --radix-cache-backend spc: add it or drop the flag.")
@@ -67,5 +69,6 @@ def make_server_args(**keywords: Any) -> Any:
     chosen = options.from_keywords(
         {name.removeprefix("spc_"): value for name, value in own.items()}, os.environ
     )
+    compatibility.check_state_file(server_args, chosen.state)
     options.attach(server_args, chosen)
     return server_args

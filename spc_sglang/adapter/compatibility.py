@@ -114,6 +114,15 @@ def check_version() -> None:
         )
 
 
+def check_state_file(server_args: Any, path: str) -> None:
+    """Refuse one file for several independent schedulers."""
+    if path and (server_args.dp_size or 1) > 1:
+        raise Unsupported(
+            "--spc-state is one file, and each data-parallel rank learns for itself: drop "
+            "--spc-state or use --dp-size 1."
+        )
+
+
 def before_load(server_args: Any) -> None:
     """Refuse unsupported flags; needs no model."""
     check_version()

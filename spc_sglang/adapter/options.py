@@ -30,6 +30,7 @@ class SpcOptions:
     checkpoints: int = 2
     block_tokens: int = 512
     gamma: float = 0.99
+    state: str = ""
 
     def __post_init__(self) -> None:
         for option in OPTIONS:
@@ -110,6 +111,11 @@ def _at_least(minimum: int) -> Callable[[Any], None]:
     return check
 
 
+def _is_text(value: Any) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a path, got {value!r}")
+
+
 def _integer(text: str) -> int:
     try:
         return int(text)
@@ -176,6 +182,13 @@ OPTIONS: tuple[Option, ...] = (
         "Discount per request of the observed overlap depths, for 'learned' and 'dp'.",
         "G",
     ),
+    Option(
+        "state",
+        str,
+        _is_text,
+        "File that keeps the learned statistics (never states) across restarts; empty = none.",
+        "PATH",
+    ),
 )
 
 
@@ -191,7 +204,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             dest="spc_" + option.name,
             metavar=option.metavar,
             default=None,
-            help=f"{option.help} Default: {option.default}. Environment: {option.environment}.",
+            help=f"{option.help} Default: {option.default or 'none'}. "
+            f"Environment: {option.environment}.",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from spc_sglang.adapter.backends import InteriorStates, interior_states
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
 from spc_sglang.adapter.lookahead import QueueLookahead
 from spc_sglang.adapter.priced_states import PricedStates, Writer
+from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.counters import CacheCounters
 from spc_sglang.planning.mirror import Kind
@@ -53,6 +55,8 @@ def create(context: TreeCacheBuildContext) -> SpcRadixCache:
     cache = create_unified_radix_cache(context, cache_class=SpcRadixCache)
     assert isinstance(cache, SpcRadixCache)
     cache.configure(chosen, policy, interior_states(context.tp_worker.model_runner))
+    if chosen.state:
+        cache.state_file = StateFile(Path(chosen.state), policy, writes=context.tp_rank == 0)
     return cache
 
 
@@ -80,6 +84,7 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def __init__(self, params: CacheInitParams) -> None:
         self.counters = CacheCounters()
+        self.state_file: StateFile | None = None
         self.ledger = CaptureLedger()
         super().__init__(params)
 
@@ -147,6 +152,8 @@ class SpcRadixCache(UnifiedRadixCache):
                 owner_prompt=None if lookup is None else lookup.owner_prompt,
             )
         )
+        if self.state_file is not None:
+            self.state_file.admitted()
         self.counters.admit(
             prompt_tokens=prompt,
             overlap_depth=observation.overlap_depth,
@@ -324,6 +331,8 @@ class SpcRadixCache(UnifiedRadixCache):
         self.ledger.clear()
         if self.priced is not None:
             self.priced.flushed()
+        if self.state_file is not None:
+            self.state_file.save()
         super().reset()
 
     def sanity_check(self) -> None:
