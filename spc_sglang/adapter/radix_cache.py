@@ -29,6 +29,7 @@ from spc_sglang.adapter import options as spc_options
 from spc_sglang.adapter.backends import InteriorStates, interior_states
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
 from spc_sglang.adapter.lookahead import QueueLookahead
+from spc_sglang.adapter.metrics import PrometheusCounters
 from spc_sglang.adapter.priced_states import PricedStates, Writer
 from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.planning.capture_policy import Extend
@@ -85,6 +86,7 @@ class SpcRadixCache(UnifiedRadixCache):
     def __init__(self, params: CacheInitParams) -> None:
         self.counters = CacheCounters()
         self.state_file: StateFile | None = None
+        self.prometheus: PrometheusCounters | None = None
         self.ledger = CaptureLedger()
         super().__init__(params)
 
@@ -96,6 +98,8 @@ class SpcRadixCache(UnifiedRadixCache):
         self.policy = policy
         self.interior = interior
         self.capture_grid = mamba_checkpoint_grid(self.page_size)
+        if self.metrics_collector is not None:
+            self.prometheus = PrometheusCounters(self.metrics_collector.labels)
         logger.info("spc-sglang: %s, interior states: %s", chosen, interior.value)
 
     def attach_queue(self, queue: Callable[[], Sequence[Any]]) -> None:
@@ -185,6 +189,7 @@ class SpcRadixCache(UnifiedRadixCache):
             observation = self._observe_admission(req)
             if self.captures:
                 self._plan_request(plan, row, req, observation)
+        self._export_counters()
         return plan if plan.captures else None
 
     def _plan_request(
@@ -271,6 +276,7 @@ class SpcRadixCache(UnifiedRadixCache):
         for capture in self.ledger.take(req.rid):
             with self._writing(req, capture.kind):
                 self._publish(req, capture)
+        self._export_counters()
 
     def _writing(self, req: Any, kind: Kind) -> AbstractContextManager[None]:
         if self.priced is None:
@@ -342,6 +348,10 @@ class SpcRadixCache(UnifiedRadixCache):
             self.priced.check_integrity()
 
     # ---- read-out
+
+    def _export_counters(self) -> None:
+        if self.prometheus is not None:
+            self.prometheus.report(self.counters)
 
     def report(self) -> dict[str, Any]:
         """Counters and slot accounting for /server_info."""

@@ -7,9 +7,11 @@ are a multiple of the chunk, a group that arrives together).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
+import requests
 
 from spc_sglang.adapter.cpu.models import build_model
 from spc_sglang.adapter.cpu.server import CpuServerConfig, running_server
@@ -32,6 +34,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         max_running_requests=4,
         max_total_tokens=32768,
         radix_cache_backend="spc",
+        extra_arguments=("--enable-metrics",),
     )
     with running_server(config, tmp_path_factory.mktemp("server") / "server.log") as handle:
         client = Client(handle.base_url)
@@ -113,3 +116,12 @@ def test_growing_chat_loses_nothing(client: Client) -> None:
         assert answer.cached >= previous_end // GRID * GRID - GRID, turn
         history += [*answer.tokens, *tokens(180, seed=570 + turn)]
         previous_end = len(history) - 180
+
+
+def test_losses_are_on_the_prometheus_endpoint(client: Client) -> None:
+    """Reports 16 and 17: sums of matched, resumed and lost tokens, not a gauge per batch."""
+    text = requests.get(client.base_url + "/metrics", timeout=30).text
+    report = client.report()
+    for name in ("requests", "matched_tokens", "resumed_tokens", "published"):
+        values = re.findall(rf"^sglang:spc_{name}_total{{.*}} (\S+)$", text, re.MULTILINE)
+        assert [float(value) for value in values] == [report[name]], name
