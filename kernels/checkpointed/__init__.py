@@ -1,0 +1,1 @@
+"""Checkpoints for flash-linear-attention: operators, and a cache for its models."""
