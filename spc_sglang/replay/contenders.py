@@ -33,12 +33,14 @@ from spc_sglang.replay.schedules import (
     FixedLadder,
     Greedy,
     StaticOffsets,
+    WholeBlocks,
 )
 from spc_sglang.replay.trace import Trace
 
 RECIPE_CHECKPOINTS = 4
 MARCONI_ALPHA = 2.0
 PERIOD_TOKENS = 4096
+HYBRID_BLOCK_TOKENS = 512
 LADDER_TOKENS = 8192
 MICRO_BATCH_TOKENS = 512
 
@@ -79,7 +81,7 @@ CONTENDERS: dict[str, Build] = {
     "sglang-8k": lambda s, t: _only(ChunkEnds(8192), Lru(s)),
     "sglang-cap3": lambda s, t: _only(ChunkEnds(8192), PathCapped(s, 3)),
     "seglen": lambda s, t: _only(ChunkEnds(8192), SegmentLength(s)),
-    "vllm": lambda s, t: _ends_only(Lru(s)),
+    "vllm": lambda s, t: _only(WholeBlocks(HYBRID_BLOCK_TOKENS), Lru(s)),
     "trtllm": lambda s, t: _only(StaticOffsets(PERIOD_TOKENS), Lru(s)),
     "llamacpp": lambda s, t: _only(FixedLadder(LADDER_TOKENS, MICRO_BATCH_TOKENS), Fifo(s)),
     "marconi": lambda s, t: _ends_only(Marconi(s, MARCONI_ALPHA)),

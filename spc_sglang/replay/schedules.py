@@ -34,6 +34,21 @@ class ChunkEnds:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeBlocks:
+    """vLLM align: the last whole block of the prompt, and of the match on its second sighting.
+
+    A hybrid model's blocks are large, since one must hold as many bytes as a state.
+    """
+
+    block: int
+
+    def depths(self, extend: Extend) -> Iterable[int]:
+        if extend.branch_depth is not None:
+            yield extend.branch_depth // self.block * self.block
+        yield (extend.prompt - 1) // self.block * self.block
+
+
+@dataclass(frozen=True, slots=True)
 class StaticOffsets:
     """TensorRT-LLM style: a fixed period, the prompt end, and the branch point."""
 

@@ -6,7 +6,11 @@ import random
 
 import pytest
 
+from spc_sglang.planning.learned import Nothing, PlannedCaptures
+from spc_sglang.planning.observation import Observations
+from spc_sglang.planning.presets import Policy
 from spc_sglang.replay.contenders import CONTENDERS
+from spc_sglang.replay.evictions import Lru
 from spc_sglang.replay.metrics import row
 from spc_sglang.replay.simulator import Outcome, Simulator
 from spc_sglang.replay.trace import BLOCK_TOKENS, Request, Trace, whole_blocks
@@ -24,7 +28,7 @@ def random_prompts(seed: int, count: int) -> list[Prompt]:
     return prompts
 
 
-def plain_vllm(prompts: list[Prompt], slots: int) -> list[tuple[int, int]]:
+def plain_lru(prompts: list[Prompt], slots: int) -> list[tuple[int, int]]:
     """(matched, resumed) blocks with branch and end captures under LRU, by definition."""
     known: set[Prompt] = set()
     states: dict[Prompt, None] = {}
@@ -51,9 +55,10 @@ def plain_vllm(prompts: list[Prompt], slots: int) -> list[tuple[int, int]]:
 def test_replay_agrees_with_the_plain_one(slots: int) -> None:
     prompts = random_prompts(slots, 1500)
     trace = Trace.of(Request(prompt) for prompt in prompts)
-    outcome = Simulator(trace, CONTENDERS["vllm"](slots, trace)).run()
+    captures = PlannedCaptures(Nothing(), slack_step=None)
+    outcome = Simulator(trace, Policy(captures, Lru(slots), Observations())).run()
     pairs = zip(outcome.matched_tokens, outcome.resumed_tokens, strict=True)
-    assert [(m // BLOCK_TOKENS, r // BLOCK_TOKENS) for m, r in pairs] == plain_vllm(prompts, slots)
+    assert [(m // BLOCK_TOKENS, r // BLOCK_TOKENS) for m, r in pairs] == plain_lru(prompts, slots)
 
 
 @pytest.mark.parametrize("name", ["spc", "spc-ladder", "paper", "marconi", "clairvoyant"])
