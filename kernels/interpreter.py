@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
@@ -60,7 +60,7 @@ def adapt(*modules: ModuleType) -> None:
     from triton.language.core import is_builtin
 
     for module in modules:
-        module.range = _tensor_range
+        module.range = _range
         for name, value in list(vars(module).items()):
             if callable(value) and is_builtin(value):
                 setattr(module, name, _look_up_later(value.__name__))
@@ -79,12 +79,17 @@ def round_to_bf16(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(wide), np.uint16(0x7FC0), rounded)
 
 
-def _tensor_range(*bounds: Any) -> Iterator[Any]:
+def _range(*bounds: Any) -> Iterable[Any]:
+    """Scalar tensors inside a kernel, Python's own range outside."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
-    for index in range(*(int(bound) for bound in bounds)):
-        yield tl.core.tensor(TensorHandle(np.array([index], dtype=np.int32), tl.int32), tl.int32)
+    # the interpreter puts a function in the place of this class while a kernel runs
+    if isinstance(tl.static_range, type):
+        return range(*bounds)
+    indices = range(*(int(bound) for bound in bounds))
+    handles = (TensorHandle(np.array([index], dtype=np.int32), tl.int32) for index in indices)
+    return (tl.core.tensor(handle, tl.int32) for handle in handles)
 
 
 def _look_up_later(name: str) -> Callable[..., Any]:
