@@ -17,11 +17,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from examples.demo.checkpoints import CHUNK_GRID, count_mismatches
 from examples.demo.header import format_header
 from examples.demo.measure import Encode, Run, run_workload
 from examples.demo.picture import draw
-from examples.demo.settings import DEFAULT_MODEL, KV_POOL_TOKENS, QUICK_MODEL, DemoSettings
+from examples.demo.settings import (
+    CHUNK_GRID,
+    DEFAULT_MODEL,
+    KV_POOL_TOKENS,
+    QUICK_MODEL,
+    DemoSettings,
+)
 from examples.demo.summary import as_json, compare, format_table, summarize
 from examples.demo.texts import load_texts
 from examples.demo.workload import Request, build_workload
@@ -38,7 +43,7 @@ def run_demo(settings: DemoSettings) -> int:
     print(
         f"model: {settings.model}, random weights, fp32; pools of both servers: "
         f"{settings.pool_slots} states, {KV_POOL_TOKENS} tokens; "
-        f"spc: a checkpoint every {settings.block_tokens} tokens\n"
+        f"spc: {settings.placement}\n"
         f"load: {len(requests)} requests, one client, one pass; text: {texts.source}",
         flush=True,
     )
@@ -95,12 +100,8 @@ def _print_checks(settings: DemoSettings, stock: Run, ours: Run) -> None:
     )
     assert ours.distinct_tokens < KV_POOL_TOKENS, "the KV pool is too small for this workload"
     print(_matched_check(ours))
-    placement = {"block_tokens": settings.block_tokens, "chunk_size": chunk_size}
-    mismatches = count_mismatches(ours.measurements, **placement)
-    if mismatches:
-        print(f"note: the picture's checkpoints are approximate for {mismatches} requests")
     path = settings.output / "checkpoints.png"
-    draw(stock, ours, path, **placement)
+    draw(stock, ours, path)
     print(f"picture: {path}")
 
 
@@ -148,7 +149,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--model", help=f"{' or '.join(FAMILIES)}; default: {defaults.model}")
     parser.add_argument("--pool-slots", type=int, default=defaults.pool_slots, metavar="N")
-    parser.add_argument("--block-tokens", type=int, default=defaults.block_tokens, metavar="N")
+    parser.add_argument(
+        "--block-tokens",
+        type=int,
+        default=defaults.block_tokens,
+        metavar="N",
+        help="a checkpoint every N tokens instead of the backend's default placement",
+    )
     parser.add_argument("--output", type=Path, default=defaults.output, metavar="DIR")
     parser.add_argument("--data", type=Path, default=defaults.data, metavar="DIR")
     parser.add_argument("--quick", action="store_true", help="fewer requests, a tiny model")

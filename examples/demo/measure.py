@@ -23,7 +23,7 @@ class Measurement:
     matched_tokens: int
     answer: Answer
     own_matched_tokens: int | None
-    own_captures: int | None
+    own_depths: tuple[int, ...] | None  # of the checkpoints that this request left
 
     @property
     def resumed_tokens(self) -> int:
@@ -71,7 +71,7 @@ def run_workload(
             matched,
             answer,
             _difference(before, after, "matched_tokens"),
-            _difference(before, after, "captured"),
+            _new_depths(before, after),
         )
         before = after
         # the last token was never an input, so the server has no KV for it
@@ -87,6 +87,16 @@ def _difference(
     before: dict[str, Any] | None, after: dict[str, Any] | None, name: str
 ) -> int | None:
     return None if before is None or after is None else int(after[name] - before[name])
+
+
+def _new_depths(
+    before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> tuple[int, ...] | None:
+    count = _difference(before, after, "published")
+    if count is None or after is None:
+        return None
+    recent = after["recent_captures"]
+    return tuple(depth for depth, _ in recent[len(recent) - count :])
 
 
 def _progress(number: int, total: int, done: Measurement) -> str:

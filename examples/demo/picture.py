@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.demo.checkpoints import capture_depths
 from examples.demo.measure import Measurement, Run
 
 INCHES_PER_REQUEST = 0.22
 
 
-def draw(stock: Run, ours: Run, path: Path, *, block_tokens: int, chunk_size: int) -> None:
+def draw(stock: Run, ours: Run, path: Path) -> None:
     """Write a PNG: one bar a request, in the order of sending; stock left, spc right."""
     import matplotlib
 
@@ -28,7 +27,7 @@ def draw(stock: Run, ours: Run, path: Path, *, block_tokens: int, chunk_size: in
     captured = [
         (depth, row)
         for row, measurement in enumerate(ours.measurements)
-        for depth in capture_depths(measurement, block_tokens=block_tokens, chunk_size=chunk_size)
+        for depth in measurement.own_depths or ()
     ]
     depths, rows = zip(*captured, strict=True) if captured else ((), ())
     panels[1].plot(depths, rows, "|", color="black", markersize=7, label="checkpoint captured")

@@ -65,7 +65,7 @@ def summarize(measurements: Sequence[Measurement]) -> Summary:
         prefilled_tokens=prompt - resumed,
         ttft_p50_s=round(float(median), 3),
         ttft_p95_s=round(float(high), 3),
-        captures=sum(m.own_captures or 0 for m in measurements),
+        captures=sum(len(m.own_depths or ()) for m in measurements),
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import mamba_checkpoint_grid
 
 from spc_sglang.adapter import options as spc_options
+from spc_sglang.adapter.admission import Admissions, Observation, note_match
 from spc_sglang.adapter.backends import InteriorStates, interior_states
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
 from spc_sglang.adapter.lookahead import QueueLookahead
@@ -35,12 +36,13 @@ from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.counters import CacheCounters
 from spc_sglang.planning.mirror import Kind
-from spc_sglang.planning.observation import Admission
 from spc_sglang.planning.presets import Policy, build
 
 logger = logging.getLogger(__name__)
 
 SLACK_SHARE = 0.05
+RECENT_CAPTURES = 64
+"""Depths and kinds of the last published captures that the report lists."""
 
 
 def create(context: TreeCacheBuildContext) -> SpcRadixCache:
@@ -55,25 +57,12 @@ def create(context: TreeCacheBuildContext) -> SpcRadixCache:
         }
     cache = create_unified_radix_cache(context, cache_class=SpcRadixCache)
     assert isinstance(cache, SpcRadixCache)
-    cache.configure(chosen, policy, interior_states(context.tp_worker.model_runner))
+    state_file = None
     if chosen.state:
-        cache.state_file = StateFile(Path(chosen.state), policy, writes=context.tp_rank == 0)
+        state_file = StateFile(Path(chosen.state), policy, writes=context.tp_rank == 0)
+    interior = interior_states(context.tp_worker.model_runner)
+    cache.configure(chosen, policy, interior, state_file)
     return cache
-
-
-@dataclass(slots=True)
-class _Observation:
-    """What a request matched when it was last looked up, until it is admitted again."""
-
-    overlap_depth: int
-    restore_depth: int
-    match_id: int | None = None
-    restored_id: int = 0
-    overlaps: tuple[tuple[int, float], ...] = ()
-    counted: bool = False
-
-
-_UNMATCHED = _Observation(0, 0, counted=True)
 
 
 class SpcRadixCache(UnifiedRadixCache):
@@ -85,19 +74,28 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def __init__(self, params: CacheInitParams) -> None:
         self.counters = CacheCounters()
-        self.state_file: StateFile | None = None
+        self.recent: deque[tuple[int, str]] = deque(maxlen=RECENT_CAPTURES)
         self.prometheus: PrometheusCounters | None = None
         self.ledger = CaptureLedger()
+        self.state_file: StateFile | None = None
         super().__init__(params)
 
     def configure(
-        self, chosen: spc_options.SpcOptions, policy: Policy, interior: InteriorStates
+        self,
+        chosen: spc_options.SpcOptions,
+        policy: Policy,
+        interior: InteriorStates,
+        state_file: StateFile | None,
     ) -> None:
         """Set options, policy and capability once, before the first request."""
         self.options = chosen
         self.policy = policy
         self.interior = interior
+        self.state_file = state_file
         self.capture_grid = mamba_checkpoint_grid(self.page_size)
+        self.admissions = Admissions(
+            policy.observations, self.counters, self.priced, state_file, self.capture_grid
+        )
         if self.metrics_collector is not None:
             self.prometheus = PrometheusCounters(self.metrics_collector.labels)
         logger.info("spc-sglang: %s, interior states: %s", chosen, interior.value)
@@ -124,48 +122,8 @@ class SpcRadixCache(UnifiedRadixCache):
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
         result = super().match_prefix(params)
         if params.req is not None and params.cow_mamba:  # a probe leaves cow_mamba unset
-            params.req._spc_observation = _Observation(
-                result.full_kv_hit_length,
-                result.device_prefix_len + result.host_hit_length,
-                result.last_visited_node_id,
-                result.best_match_node,
-            )
+            note_match(params.req, result)
         return result
-
-    def _observe_admission(self, req: Any) -> _Observation:
-        """The observation of the request's match; books it once per admission."""
-        observation: _Observation = getattr(req, "_spc_observation", _UNMATCHED)
-        if observation.counted:
-            return observation
-        observation.counted = True
-        if req.retracted_stain:
-            self.counters.readmitted_requests += 1
-            return observation
-        prompt = len(req.origin_input_ids)
-        lookup = None
-        if self.priced is not None:
-            lookup = self.priced.look_up(
-                observation.match_id, observation.restored_id, observation.restore_depth
-            )
-            observation.overlaps = lookup.admitted.overlaps
-        self.policy.observations.add(
-            Admission(
-                prompt=prompt,
-                overlap_depth=min(observation.overlap_depth, prompt),
-                restore_depth=min(observation.restore_depth, prompt),
-                owner_prompt=None if lookup is None else lookup.owner_prompt,
-            )
-        )
-        if self.state_file is not None:
-            self.state_file.admitted()
-        self.counters.admit(
-            prompt_tokens=prompt,
-            overlap_depth=observation.overlap_depth,
-            restore_depth=observation.restore_depth,
-            grid=self.capture_grid,
-            ghost_depth=None if lookup is None else lookup.ghost_depth,
-        )
-        return observation
 
     # ---- planning, around ScheduleBatch.prepare_for_extend
 
@@ -186,14 +144,14 @@ class SpcRadixCache(UnifiedRadixCache):
         """Plan the captures of a batch and take a slot for each; None if there are none."""
         plan = CapturePlan(list(batch.prefix_lens), list(batch.extend_lens))
         for row, req in enumerate(batch.reqs):
-            observation = self._observe_admission(req)
+            observation = self.admissions.observe(req)
             if self.captures:
                 self._plan_request(plan, row, req, observation)
         self._export_counters()
         return plan if plan.captures else None
 
     def _plan_request(
-        self, plan: CapturePlan, row: int, req: Any, observation: _Observation
+        self, plan: CapturePlan, row: int, req: Any, observation: Observation
     ) -> None:
         if req.skip_radix_cache_insert or plan.extend_lens[row] <= 0:
             return
@@ -294,6 +252,7 @@ class SpcRadixCache(UnifiedRadixCache):
             self._free_slot(slot)
         elif self._insert_state(req, capture.depth, slot):
             self.counters.published += 1
+            self.recent.append((capture.depth, capture.kind.value))
         else:
             self.counters.duplicate += 1
             self._free_slot(slot)
@@ -359,6 +318,7 @@ class SpcRadixCache(UnifiedRadixCache):
         return {
             **self.counters.as_dict(),
             "pending": len(self.ledger),
+            "recent_captures": [list(entry) for entry in self.recent],
             "slots_total": allocator.size,
             "slots_free": allocator.available_size(),
             "slots_evictable": self.mamba_evictable_size(),

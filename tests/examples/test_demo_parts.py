@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from examples.demo.checkpoints import capture_depths
 from examples.demo.client import Answer
 from examples.demo.measure import Measurement, Run
 from examples.demo.sent_tokens import SentTokens
@@ -56,14 +55,6 @@ def test_shipped_prompts_are_revisions_with_a_common_start(tmp_path: Path) -> No
         assert old[:1000] == new[:1000]
 
 
-def test_capture_depths_leave_out_what_the_engine_stores() -> None:
-    """One cold forward of 1000 tokens: the engine stores 960, ours every 256 below it."""
-    cold = _measurement((1, 2), prompt_tokens=1000)
-    assert capture_depths(cold, block_tokens=256, chunk_size=4096) == (256, 512, 768)
-    warm = _measurement((1, 2), prompt_tokens=1000, cached_tokens=512, own_matched_tokens=650)
-    assert capture_depths(warm, block_tokens=256, chunk_size=4096) == (640, 768)
-
-
 def test_a_differing_answer_is_named() -> None:
     """Equal token ids compare logprobs; other ids make the outputs differ."""
     stock, ours = _run((1, 2)), _run((1, 2), logprob=-1.5)
@@ -99,12 +90,11 @@ def _measurement(
     prompt_tokens: int = 1000,
     matched_tokens: int = 0,
     cached_tokens: int = 0,
-    own_matched_tokens: int | None = None,
     logprob: float = -1.0,
 ) -> Measurement:
     answer = Answer(output_ids, (logprob,) * len(output_ids), cached_tokens, ttft_s=0.1)
     request = Request(group, group, "text")
-    return Measurement(request, prompt_tokens, matched_tokens, answer, own_matched_tokens, None)
+    return Measurement(request, prompt_tokens, matched_tokens, answer, None, None)
 
 
 def _run(output_ids: tuple[int, ...], *, logprob: float = -1.0) -> Run:
