@@ -13,7 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "spc_sglang"
 HEAVY = {"torch", "sglang", "triton", "numba", "transformers"}
 # layer -> what it may import besides the standard library and NumPy
-PURE = {"placement": {"placement"}, "planning": {"placement", "planning"}}
+PURE = {
+    "placement": {"placement"},
+    "planning": {"placement", "planning"},
+    "replay": {"placement", "planning", "replay"},
+}
 # the one module that may import Numba, itself imported lazily
 NUMBA_MODULE = PACKAGE / "placement" / "compiled.py"
 
@@ -51,6 +55,8 @@ def test_pure_layers_import_numpy_and_lower_layers_only(path: Path) -> None:
             assert not rest or rest[0] in PURE[layer], f"{path.name} imports {name}"
         elif top == "numba":
             assert path == NUMBA_MODULE, f"{path.name} imports numba: only compiled.py may"
+        elif top == "tokenizers":
+            assert layer == "replay", f"{path.name} imports tokenizers: only text loaders may"
         else:
             assert top == "numpy" or top in sys.stdlib_module_names, f"{path.name} imports {name}"
 
@@ -100,6 +106,7 @@ def test_pure_layers_work_without_heavy_packages(layer: str) -> None:
     use = {
         "placement": "m.warm_up() is False or 1/0; m.place(m.OverlapWeights.from_samples([4]), 1)",
         "planning": "m.plan_tree(m.PrefixTree([-1, 0], [0, 4], [0, 1]), 1)",
+        "replay": "import spc_sglang.replay.cli",
     }[layer]
     code = (
         "import sys\n"

@@ -91,6 +91,7 @@ class Admissions:
                 overlap_depth=min(observation.overlap_depth, prompt),
                 restore_depth=min(observation.restore_depth, prompt),
                 owner_prompt=None if lookup is None else lookup.owner_prompt,
+                earlier_visits=0 if lookup is None else lookup.admitted.earlier_visits,
             )
         )
         self._counters.admit(

@@ -74,6 +74,8 @@ class PricedStates(MambaComponent):
         arena = self.tree_core._node_arena
         node = arena.get(match_id) if match_id is not None else None
         restored = restored_id if restore_depth > 0 else None
+        if restored is not None and not self.retention.is_live(restored):
+            restored = None
         if node is None and restored is not None:
             node = arena[restored]
         path = [] if node is None else _path_to(node)
