@@ -9,7 +9,7 @@ asking at every chunk.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -42,6 +42,14 @@ class SnapshotPlan:
     @property
     def num_sequences(self) -> int:
         return self.first.numel()
+
+    def with_rows(self, rows: Tensor) -> SnapshotPlan:
+        """The same plan with each planned slot i exchanged for rows[i], on the device of `rows`.
+
+        For pool rows that only the device knows: plan indices 0, 1, .. and exchange them here.
+        """
+        chosen = rows.to(torch.int32)[self.slot.clamp(min=0)]
+        return replace(self, slot=chosen.where(self.slot >= 0, -1))
 
 
 def plan_snapshots(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 
 from spc_sglang.kernels.gated_delta.plan import END, nearest_depths, plan_snapshots
 
@@ -21,6 +22,12 @@ def test_lists_are_sorted_and_closed() -> None:
     assert plan.chunk.tolist() == [1, 3, 4, END, END, 0, END]
     assert plan.slot.tolist() == [5, 7, 9, -1, -1, 3, -1]
     assert (plan.num_chunks, plan.num_sequences, plan.num_snapshots) == (6, 3, 4)
+
+
+def test_rows_known_to_the_device_replace_indices() -> None:
+    plan = plan_snapshots([128, 64], None, [{64: 1, 128: -1}, {64: 0}])
+    assert plan.with_rows(torch.tensor([40, 50])).slot.tolist() == [50, -1, -1, 40, -1]
+    assert plan.slot.tolist() == [1, -1, -1, 0, -1]
 
 
 @pytest.mark.parametrize(
