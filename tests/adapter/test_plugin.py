@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from spc_sglang.adapter import command_line, compatibility
 @pytest.fixture(scope="module")
 def facts() -> dict[str, Any]:
     result = subprocess.run(
-        [sys.executable, "-m", "tests.adapter.sglang_probe"],
+        [sys.executable, str(Path(__file__).with_name("sglang_probe.py"))],
         env={**os.environ, "SGLANG_USE_CPU_ENGINE": "1"},
         capture_output=True,
         text=True,
