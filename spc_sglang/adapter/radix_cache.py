@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -142,11 +143,13 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def plan_extend(self, batch: Any) -> CapturePlan | None:
         """Plan the captures of a batch and take a slot for each; None if there are none."""
+        started = time.perf_counter()
         plan = CapturePlan(list(batch.prefix_lens), list(batch.extend_lens))
         for row, req in enumerate(batch.reqs):
             observation = self.admissions.observe(req)
             if self.captures:
                 self._plan_request(plan, row, req, observation)
+        self.counters.planning_seconds += time.perf_counter() - started
         self._export_counters()
         return plan if plan.captures else None
 

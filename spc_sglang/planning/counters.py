@@ -1,4 +1,7 @@
-"""Counters since start, in tokens and slots; what the server reports about its cache."""
+"""Counters since start; what the server reports about its cache.
+
+Tokens, requests and slots, and the seconds spent on planning, which nothing decides upon.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ class CacheCounters:
     unowned: int = 0
     revoked: int = 0
     released: int = 0
+    planning_seconds: float = 0.0
 
     @property
     def lost_tokens(self) -> int:
@@ -67,6 +71,6 @@ class CacheCounters:
         self.lost_evicted_tokens += kept_until - restore_depth
         self.lost_uncaptured_tokens += on_grid - kept_until
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, int | float]:
         """All counters by name, `lost_tokens` included."""
         return asdict(self) | {"lost_tokens": self.lost_tokens}
