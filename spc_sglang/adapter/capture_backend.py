@@ -45,7 +45,7 @@ class CaptureBackend(ABC):
 
     @abstractmethod
     def _arrange(self, captures: list[Capture], extents: Extents) -> list[Capture]:
-        """Change the metadata; the captures that the forward will write."""
+        """Change the metadata; the captures that the forward is now sure to write."""
 
     def _slots(self, captures: Sequence[Capture]) -> Tensor:
         """Pool rows of the captures, [P] on the device, as the layers address them."""

@@ -15,7 +15,11 @@ from spc_sglang.kernels.gated_delta.plan import plan_snapshots
 
 
 class StatePass(CaptureBackend):
-    """Our state pass writes into the pool; so are SGLang's own captures, which become exact too."""
+    """Our state pass writes into the pool; so are SGLang's own captures, which become exact too.
+
+    Nothing counts as written, and SGLang goes on copying from its rounded states, until a layer
+    has run our state pass.
+    """
 
     def capture(self, plan: CapturePlan, forward_batch: Any) -> None:
         FORWARD_PLAN.lay_down(None)
@@ -26,31 +30,45 @@ class StatePass(CaptureBackend):
         cu_seqlens = metadata.query_start_loc
         if extents.own is None or cu_seqlens.numel() != len(extents.extend_lens) + 1:
             return []
-        own = extents.own
-        slots = self._slots(captures)
-        own_slots = metadata.track_ssm_h_dst if own else slots[:0]
+        rows = self._slots(captures)
+        if extents.own:
+            rows = torch.cat([rows, metadata.track_ssm_h_dst.to(rows.dtype)])
         self._append(captures, extents)
         wanted: list[dict[int, int]] = [{} for _ in extents.extend_lens]
         twice: list[tuple[int, int]] = []
         states = [extents.state_of(capture) for capture in captures]
-        for index, (row, computed) in enumerate([*states, *own]):
+        for index, (row, computed) in enumerate([*states, *extents.own]):
             first = wanted[row].setdefault(extents.prefix_lens[row] + computed, index)
             if first != index:
                 twice.append((first, index))
-        rows = torch.cat([slots, own_slots.to(slots.dtype)])
         plan = plan_snapshots(extents.extend_lens, extents.prefix_lens, wanted, rows.device)
-        planned = PlannedForward(plan.with_rows(rows), cu_seqlens)
-        FORWARD_PLAN.lay_down(planned)
-        self._drop_own_rows(rows, twice)
-        return captures
+        copies = rows[self._to_device([i for pair in twice for i in pair])].view(-1, 2)
+        confirm = _Confirmation(metadata, captures, copies)
+        FORWARD_PLAN.lay_down(PlannedForward(plan.with_rows(rows), cu_seqlens, confirm))
+        return []
 
-    def _drop_own_rows(self, rows: Tensor, twice: list[tuple[int, int]]) -> None:
-        """SGLang reads nothing from `h` any more; what two captures share it copies at the end."""
-        metadata = self.backend.forward_metadata
+
+class _Confirmation:
+    """Run by every layer behind our state pass, just before SGLang's own copies; acts once.
+
+    copies [C, 2]: pool rows, from and to, of states that two captures share.
+    """
+
+    def __init__(self, metadata: Any, captures: list[Capture], copies: Tensor) -> None:
+        self._metadata = metadata
+        self._captures = captures
+        self._copies = copies
+        self._done = False
+
+    def __call__(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        metadata = self._metadata
         metadata.track_ssm_h_src = metadata.track_ssm_h_src[:0]
         metadata.track_ssm_h_dst = metadata.track_ssm_h_dst[:0]
-        if twice:
-            source, target = (rows[self._to_device(side)] for side in zip(*twice, strict=True))
-            for name, new in (("src", source), ("dst", target)):
-                old = getattr(metadata, f"track_ssm_final_{name}")
-                setattr(metadata, f"track_ssm_final_{name}", torch.cat([old, new.to(old.dtype)]))
+        for name, rows in zip(("src", "dst"), self._copies.unbind(1), strict=True):
+            old = getattr(metadata, f"track_ssm_final_{name}")
+            setattr(metadata, f"track_ssm_final_{name}", torch.cat([old, rows.to(old.dtype)]))
+        for capture in self._captures:
+            capture.written = True

@@ -26,10 +26,15 @@ PARAMETERS = ("k", "w", "u", "g", "gk", "initial_state", "initial_state_indices"
 
 @dataclass(frozen=True, slots=True)
 class PlannedForward:
-    """A plan whose slots are rows of every layer's state pool, and the forward it is for."""
+    """A plan whose slots are rows of every layer's state pool, and the forward it is for.
+
+    `confirm` is called each time that a layer has written its states, before the layer copies
+    what SGLang captures.
+    """
 
     plan: SnapshotPlan
     cu_seqlens: Tensor  # int32 [N + 1]; held, so that its address stays its own
+    confirm: Callable[[], None]
 
     def is_for(self, cu_seqlens: Tensor | None) -> bool:
         return (
@@ -49,9 +54,9 @@ class ForwardPlan:
         """Replace the plan; to be called before every prefill, with None where none is planned."""
         self._planned = planned
 
-    def find(self, cu_seqlens: Tensor | None) -> SnapshotPlan | None:
+    def find(self, cu_seqlens: Tensor | None) -> PlannedForward | None:
         planned = self._planned
-        return planned.plan if planned is not None and planned.is_for(cu_seqlens) else None
+        return planned if planned is not None and planned.is_for(cu_seqlens) else None
 
 
 FORWARD_PLAN = ForwardPlan()
@@ -72,14 +77,13 @@ def around_fwd_h(
 
     initial_state is the layer's pool [S, HV, V, K]; planned states go to rows of it.
     """
-    plan = FORWARD_PLAN.find(options.get("cu_seqlens"))
-    if plan is None:
+    planned = FORWARD_PLAN.find(options.get("cu_seqlens"))
+    if planned is None:
         return original(k, w, u, g, gk, initial_state, initial_state_indices, **options)
     from spc_sglang.kernels.gated_delta.triton import state_pass
 
     assert initial_state is not None and initial_state_indices is not None
-    # planned forwards leave SGLang's own snapshot to us: see capture_backends.StatePass
-    assert options.get("track_state") is None, "SGLang asks for a snapshot of its own"
+    # `track_state`, SGLang's one snapshot a sequence, is in our plan: see StatePass
     states, new_values = state_pass(
         k,
         u,
@@ -87,11 +91,12 @@ def around_fwd_h(
         g if gk is None else gk,
         initial_state,
         initial_state_indices,
-        plan,
+        planned.plan,
         gate_base_2=bool(options.get("use_exp2", False)),
         write_back=bool(options.get("inplace_update", True)),
     )
     assert states is not None and new_values is not None
+    planned.confirm()
     return states, new_values
 
 

@@ -127,14 +127,16 @@ def test_our_state_pass_captures_exactly_inside_sglangs_prefill(our_state_pass: 
     metadata, batch = make_forward(prefix_lens, extend_lens, {1: 64 + 330}, {1: 7})
     plan = make_plan(prefix_lens, extend_lens, [(1, 192, -95), (0, 64, -96), (0, 100, -94)])
     StatePass(FakeBackend(metadata)).capture(plan, batch)
-    assert all(capture.written for capture in plan.captures)
-    assert metadata.track_ssm_h_src.numel() == metadata.track_ssm_h_dst.numel() == 0
+    assert not any(capture.written for capture in plan.captures)
+    assert metadata.track_ssm_h_src.tolist() == [999], "nothing has been written yet"
     assert metadata.conv_states_mask_indices.tolist() == [7, 5, 4, 6]
 
     inputs = make_inputs(430)
     start = 0.3 * torch.randn(8, 2, 32, 64, generator=torch.Generator().manual_seed(1))
     pool, stock = start.clone(), start.clone()
     output = prefill(inputs, pool, [0, 1], metadata.query_start_loc)
+    assert metadata.track_ssm_h_src.numel() == metadata.track_ssm_h_dst.numel() == 0
+    assert all(capture.written for capture in plan.captures)
     state_pass.FORWARD_PLAN.lay_down(None)
     assert torch.equal(prefill(inputs, stock, [0, 1], metadata.query_start_loc), output)
     assert torch.equal(stock[:2], pool[:2]) and torch.equal(stock[2:], start[2:])
@@ -152,10 +154,12 @@ def test_a_state_wanted_twice_is_copied_at_the_end() -> None:
     metadata, batch = make_forward([0], [330], {0: 330}, {0: 7})
     plan = make_plan([0], [330], [(0, 320, -95)])
     StatePass(FakeBackend(metadata)).capture(plan, batch)
+    planned = state_pass.FORWARD_PLAN.find(metadata.query_start_loc)
+    assert planned is not None and planned.plan.slot.tolist() == [5, -1]
+    for _ in range(2):  # by two layers
+        planned.confirm()
     assert metadata.track_ssm_final_src.tolist() == [5]
     assert metadata.track_ssm_final_dst.tolist() == [7]
-    planned = state_pass.FORWARD_PLAN.find(metadata.query_start_loc)
-    assert planned is not None and planned.slot.tolist() == [5, -1]
     assert state_pass.FORWARD_PLAN.find(metadata.query_start_loc.clone()) is None
 
 
