@@ -125,6 +125,9 @@ def _rounding_builder(interpreter: ModuleType) -> type:
         return handle(mask.data.astype(np.bool_), mask.dtype)
 
     class RoundingBuilder(interpreter.InterpreterBuilder):
+        def get_bf16(self, value: float) -> Any:  # which triton 3.8 forgot
+            return narrow(np.array([value]))
+
         def binary_op(self, lhs: Any, rhs: Any, op: Callable[..., Any]) -> Any:
             if op in BIT_OPERATIONS or not (is_bf16(lhs) or is_bf16(rhs)):
                 return super().binary_op(lhs, rhs, op)

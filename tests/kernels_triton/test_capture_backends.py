@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from sglang.kernels.ops.attention.fla import chunk as gdn_chunk
+from sglang.kernels.ops.attention.fla import kda
 from sglang.srt.layers.attention.mamba.mamba2_metadata import ForwardMetadata
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -28,9 +29,9 @@ FLA = "sglang.kernels.ops.attention.fla."
 interpreter.adapt(
     *(
         importlib.import_module(FLA + name)
-        for name in ("op", "chunk", "chunk_delta_h", "chunk_fwd", "chunk_o", "cumsum", "l2norm")
+        for name in ("op", "chunk", "chunk_delta_h", "chunk_fwd", "chunk_intra", "chunk_o")
     ),
-    *(importlib.import_module(FLA + name) for name in ("wy_fast", "index")),
+    *(importlib.import_module(FLA + name) for name in ("cumsum", "kda", "l2norm", "wy_fast")),
 )
 
 WINDOW = 3
@@ -148,6 +149,43 @@ def test_our_state_pass_captures_exactly_inside_sglangs_prefill(our_state_pass: 
         bounds = torch.tensor([0, 330 - computed], dtype=torch.int32)
         resumed = prefill(rest, pool.clone(), [row], bounds)
         assert torch.equal(resumed, output[:, 100 + computed :]), row
+
+
+def test_our_state_pass_captures_exactly_inside_sglangs_kda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SGLang asks for its snapshot in a buffer of its own, and need not read it any more."""
+    around = partial(state_pass.around_fwd_h, kda.chunk_gated_delta_rule_fwd_h)
+    monkeypatch.setattr(kda, "chunk_gated_delta_rule_fwd_h", around)
+    metadata, batch = make_forward([0], [200], {0: 200}, {0: 3})
+    plan = make_plan([0], [200], [(0, 64, -98)])
+    StatePass(FakeBackend(metadata)).capture(plan, batch)
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(1, 200, 1, 32, generator=generator) for _ in range(4)]
+    inputs = dict(zip("qkv", (x.bfloat16() for x in tensors), strict=False))
+    inputs["g"] = logsigmoid(tensors[3] + 4)
+    inputs["beta"] = torch.sigmoid(tensors[0][..., 0]).bfloat16()
+
+    def run(part: slice, pool: Tensor, slot: int, starts: Tensor) -> Tensor:
+        output = kda.chunk_kda(
+            **{name: tensor[:, part].contiguous() for name, tensor in inputs.items()},
+            initial_state=pool,
+            initial_state_indices=torch.tensor([slot], dtype=torch.int32),
+            use_qk_l2norm_in_kernel=True,
+            cu_seqlens=starts,
+            track_state=torch.empty(1, 1, 32, 32),
+            track_chunk_idx=torch.tensor([3], dtype=torch.int32),
+        )
+        assert isinstance(output, Tensor)
+        return output
+
+    pool = torch.zeros(4, 1, 32, 32)
+    output = run(slice(0, 200), pool, 0, metadata.query_start_loc)
+    assert plan.captures[0].written and metadata.track_ssm_h_dst.numel() == 0
+    resumed = run(slice(64, 200), pool.clone(), 2, torch.tensor([0, 136], dtype=torch.int32))
+    assert torch.equal(resumed, output[:, 64:])
+    resumed = run(slice(192, 200), pool.clone(), 3, torch.tensor([0, 8], dtype=torch.int32))
+    assert torch.equal(resumed, output[:, 192:])
 
 
 def test_a_state_wanted_twice_is_copied_at_the_end() -> None:
