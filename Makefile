@@ -18,7 +18,7 @@ lint: venv
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 # run from the checkout on purpose: examples/ is not installed
 demo: venv

@@ -92,6 +92,18 @@ class CaptureLedger:
             for other in self._at_depth(depth)
         )
 
+    def depths_shared_with(self, req: Any) -> list[int]:
+        """Pending depths at which another request stores a prefix of this prompt."""
+        namespace, ids = namespace_of(req), req.origin_input_ids
+        return [
+            capture.depth
+            for pending in self._pending.values()
+            if pending.namespace == namespace
+            for capture in pending.captures
+            if capture.depth < len(ids)
+            and pending.token_ids[: capture.depth] == ids[: capture.depth]
+        ]
+
     def _at_depth(self, depth: int) -> Iterator[_Pending]:
         for pending in self._pending.values():
             if any(capture.depth == depth for capture in pending.captures):

@@ -38,7 +38,7 @@ def choose(model_runner: Any) -> CaptureBackend | None:
     kind, kernel = type(backend).__name__, _prefill_kernel(backend)
     pool = model_runner.req_to_token_pool.mamba_pool.mamba_cache.temporal
     if kind == "GDNAttnBackend" and torch.device(model_runner.device).type == "cpu":
-        return _chosen(IndexRows(backend), "the CPU kernels", pool)
+        return _chosen(IndexRows(backend), "CPU kernels", pool)
     if kind in ("GDNAttnBackend", "KDAAttnBackend") and kernel in TRITON_KERNELS:
         missing = _state_pass_lacks(pool)
         if missing is not None:
@@ -69,10 +69,12 @@ def _prefill_kernel(backend: Any) -> str:
 
 
 def _chosen(chosen: CaptureBackend, kernel: str, pool: Tensor) -> CaptureBackend:
-    held = f"{pool.dtype} pool" if pool.dtype == torch.float32 else f"{pool.dtype} pool, rounded"
-    bits = "equal bits" if chosen.exact else "equal up to rounding"
-    name = type(chosen).__name__
-    logger.info("spc-sglang captures by %s from %s: %s, %s.", name, kernel, held, bits)
+    bits = "the bits of an uncut run" if chosen.exact else "an uncut run up to rounding"
+    if pool.dtype != torch.float32 and chosen.exact:
+        bits = "the bits of a run whose chunk ended there, since the pool rounds"
+    name, dtype = type(chosen).__name__, str(pool.dtype).removeprefix("torch.")
+    sentence = "spc-sglang captures by %s (%s, pool in %s); resuming gives %s."
+    logger.info(sentence, name, kernel, dtype, bits)
     return chosen
 
 

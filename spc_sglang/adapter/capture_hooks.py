@@ -67,6 +67,18 @@ def after_init_forward_metadata(result: Any, self: Any, forward_batch: Any) -> N
         append_rows(self, plan, forward_batch)
 
 
+def around_get_new_batch_prefill_raw(
+    original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """AROUND `Scheduler._get_new_batch_prefill_raw(self, delayer, running_batch)`."""
+    gate = getattr(self.tree_cache, "gate", None)
+    if gate is None:
+        return original(self, *args, **kwargs)
+    running = kwargs["running_batch"] if "running_batch" in kwargs else args[1]
+    with gate.holding_back(self, running):
+        return original(self, *args, **kwargs)
+
+
 def after_init_mamba_truncation_align(result: Any, self: Any) -> None:
     """AFTER `Scheduler.init_mamba_truncation_align(self)`."""
     from spc_sglang.adapter.radix_cache import SpcRadixCache

@@ -69,6 +69,13 @@ SCHEDULER: tuple[Hook, ...] = (
         "appends one row per capture to the index vectors that every layer already follows",
     ),
     Hook(
+        "sglang.srt.managers.scheduler.Scheduler._get_new_batch_prefill_raw",
+        "around",
+        capture_hooks.around_get_new_batch_prefill_raw,
+        ("self", "prefill_delayer_single_pass", "running_batch"),
+        "lets the followers of a group wait for its leader's checkpoint",
+    ),
+    Hook(
         "sglang.srt.managers.scheduler.Scheduler.init_mamba_truncation_align",
         "after",
         capture_hooks.after_init_mamba_truncation_align,

@@ -42,6 +42,15 @@ class QueueLookahead:
             points.append(None if extends_earlier else self._resume_point(req))
         return expected_hits(points)
 
+    def resume_depth(self, req: Any) -> int:
+        """Tokens that the request would take from the cache if it were admitted now.
+
+        Looks at the tree as it is, not at a remembered match.
+        """
+        req._spc_waiting_match = None
+        handle = self._resume_point(req)
+        return 0 if handle is None else self._retention.mirror[handle].depth
+
     def _resume_point(self, req: Any) -> Handle | None:
         """The deepest live state on the request's full-KV match. O(path) once matched."""
         seen = getattr(req, "_spc_waiting_match", None)

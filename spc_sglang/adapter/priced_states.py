@@ -78,7 +78,7 @@ class PricedStates(MambaComponent):
             restored = None
         if node is None and restored is not None:
             node = arena[restored]
-        path = [] if node is None else _path_to(node)
+        path = [] if node is None else self._path(node)
         ghost = self._ghost_depth(path, restore_depth)
         owner = None if node is None else self._prompt_of_owner.get(node.id)
         return Lookup(self.retention.admitted(path, restored), owner, ghost)
@@ -97,6 +97,25 @@ class PricedStates(MambaComponent):
         for handle, node in stated.items():
             assert self.retention.is_live(handle), handle
             assert self.retention.mirror[handle].depth == _path_to(node)[-1][1], handle
+
+    def _path(self, node: Any) -> NodePath:
+        """The node's path from the mirror, which is shorter to walk; else from the tree."""
+        if self.retention.knows(node.id):
+            return self.retention.mirror.path_to(node.id)
+        return _path_to(node)
+
+    def _report(self, node: Any) -> None:
+        """Make a node known. O(1) if its parent is, as in all but the first insert."""
+        parent = node.parent
+        if self.retention.knows(node.id):
+            return
+        if parent.parent is None:
+            self.retention.leaf(node.id, len(node.key), None)
+        elif self.retention.knows(parent.id):
+            depth = self.retention.mirror[parent.id].depth + len(node.key)
+            self.retention.leaf(node.id, depth, parent.id)
+        else:
+            self.retention.grown(_path_to(node))
 
     def _ghost_depth(self, path: NodePath, restore_depth: int) -> int | None:
         for handle, depth in reversed(path):
@@ -119,7 +138,7 @@ class PricedStates(MambaComponent):
         super().commit_insert_component_data(node, is_new_leaf, params, result, cache_actions)
         if is_new_leaf:
             self._prompt_of_owner[node.id] = self._writer.prompt_tokens
-        self.retention.grown(_path_to(node))
+        self._report(node)
         if not result.mamba_exist:
             self.retention.inserted(node.id, self._writer.kind)
 

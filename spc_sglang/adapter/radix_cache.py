@@ -30,12 +30,14 @@ from spc_sglang.adapter import options as spc_options
 from spc_sglang.adapter.admission import Admissions, Observation, note_match
 from spc_sglang.adapter.backends import InteriorStates, interior_states
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
+from spc_sglang.adapter.follower_gate import FollowerGate
 from spc_sglang.adapter.lookahead import QueueLookahead
 from spc_sglang.adapter.metrics import PrometheusCounters
 from spc_sglang.adapter.priced_states import PricedStates, Writer
 from spc_sglang.adapter.state_file import StateFile
-from spc_sglang.planning.capture_policy import Extend
+from spc_sglang.planning.capture_policy import Extend, reachable
 from spc_sglang.planning.counters import CacheCounters
+from spc_sglang.planning.learned import Proposal
 from spc_sglang.planning.mirror import Kind
 from spc_sglang.planning.presets import Policy, build
 
@@ -78,6 +80,7 @@ class SpcRadixCache(UnifiedRadixCache):
         self.recent: deque[tuple[int, str]] = deque(maxlen=RECENT_CAPTURES)
         self.prometheus: PrometheusCounters | None = None
         self.ledger = CaptureLedger()
+        self.gate: FollowerGate | None = None
         self.state_file: StateFile | None = None
         super().__init__(params)
 
@@ -103,8 +106,12 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def attach_queue(self, queue: Callable[[], Sequence[Any]]) -> None:
         """Let evictions look at the requests that wait."""
-        if self.priced is not None:
-            self.priced.queue_hits = QueueLookahead(self.tree_core, self.priced.retention, queue)
+        if self.priced is None:
+            return
+        lookahead = QueueLookahead(self.tree_core, self.priced.retention, queue)
+        self.priced.queue_hits = lookahead
+        if self.captures:
+            self.gate = FollowerGate(lookahead, self.ledger, self.capture_grid)
 
     @property
     def captures(self) -> bool:
@@ -171,7 +178,9 @@ class SpcRadixCache(UnifiedRadixCache):
             overlaps=observation.overlaps,
             slack=self._has_slack(),
         )
-        for depth, kind in self.policy.captures.proposals(extend):
+        for depth, kind in [*self._asked_of(req, extend), *self.policy.captures.proposals(extend)]:
+            if any(capture.row == row and capture.depth == depth for capture in plan.captures):
+                continue
             if self.ledger.holds_same_prefix(req, depth):
                 self.counters.in_flight_elsewhere += 1
                 continue
@@ -183,6 +192,13 @@ class SpcRadixCache(UnifiedRadixCache):
             plan.captures.append(capture)
             self.ledger.add(req, capture)
             self.counters.captured += 1
+
+    def _asked_of(self, req: Any, extend: Extend) -> list[Proposal]:
+        """Depths at which waiting followers leave this request's prompt."""
+        if self.gate is None:
+            return []
+        depths = reachable(extend, self.gate.admitted(req))
+        return [Proposal(depth, Kind.BRANCH) for depth in depths]
 
     # ---- slots
 
@@ -237,6 +253,8 @@ class SpcRadixCache(UnifiedRadixCache):
         for capture in self.ledger.take(req.rid):
             with self._writing(req, capture.kind):
                 self._publish(req, capture)
+        if self.gate is not None:
+            self.gate.stored(req, up_to)
         self._export_counters()
 
     def _writing(self, req: Any, kind: Kind) -> AbstractContextManager[None]:
@@ -291,6 +309,8 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def on_release(self, req: Any, *, checkpointed: bool) -> None:
         super().on_release(req, checkpointed=checkpointed)
+        if self.gate is not None:
+            self.gate.released(req)
         for capture in self.ledger.take(req.rid):
             self._free_slot(capture.take_slot())
             self.counters.released += 1
@@ -321,6 +341,7 @@ class SpcRadixCache(UnifiedRadixCache):
         return {
             **self.counters.as_dict(),
             "pending": len(self.ledger),
+            "held_requests": 0 if self.gate is None else self.gate.held_requests,
             "recent_captures": [list(entry) for entry in self.recent],
             "slots_total": allocator.size,
             "slots_free": allocator.available_size(),
