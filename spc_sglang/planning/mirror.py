@@ -121,6 +121,22 @@ class Mirror:
             above = node
         return nodes
 
+    def path_to(self, handle: Handle) -> list[tuple[Handle, int]]:
+        """A known node's path. O(path)."""
+        node: Node | None = self._nodes[handle]
+        path = []
+        while node is not None and node is not self.root:
+            path.append((node.handle, node.depth))
+            node = node.parent
+        path.reverse()
+        return path
+
+    def add_leaf(self, handle: Handle, depth: int, parent: Handle | None, now: int) -> None:
+        """A new leaf under a known node, or under the root for None."""
+        above = self.root if parent is None else self._nodes[parent]
+        assert handle not in self._nodes and depth > above.depth, (handle, depth, above.depth)
+        self._add(handle, depth, above, now)
+
     def split(self, handle: Handle, depth: int, child: Handle) -> None:
         """The tree put a new node above `child`: everything that passed `child` passed it."""
         lower = self._nodes[child]

@@ -115,7 +115,8 @@ class Retention:
             node.passes += 1
             node.heat = node.heat_now(self.now) + 1.0
             node.heated_at = self.now
-            if node.is_live:
+            # the class holds ceil log2 of passes, which changes only past a power of two
+            if node.is_live and (node.passes - 1) & (node.passes - 2) == 0:
                 assert node.checkpoint is not None
                 self._classify(node.checkpoint)
         return Admitted(ghost is not None, earlier_visits, _overlaps(nodes, restore_depth))
@@ -123,6 +124,10 @@ class Retention:
     def grown(self, path: Path) -> None:
         """The tree holds this path now; unknown nodes are this request's. Idempotent. O(path)."""
         self.mirror.follow(path, self.now)
+
+    def leaf(self, handle: Handle, depth: int, parent: Handle | None) -> None:
+        """`grown` for one new leaf under a known node (None: the root). O(1)."""
+        self.mirror.add_leaf(handle, depth, parent, self.now)
 
     def split(self, handle: Handle, depth: int, child: Handle) -> None:
         """The tree split the edge to `child`: the new node `handle` ends at `depth`."""
@@ -209,18 +214,29 @@ class Retention:
             if self.is_live(handle):
                 scores[self._live_checkpoint(handle).slot] = np.inf
         while scores.size:
-            least = scores.min()
-            if least == np.inf:
+            least = self._least(scores)
+            if least is None:
                 return None
-            ties = np.flatnonzero(scores == least)
-            slot = int(ties[self._order[ties].argmin()])
-            victim = self._live[slot].node.handle
+            victim = self._live[least].node.handle
             if locked is None or not locked(victim):
                 return victim
-            scores[slot] = np.inf
+            scores[least] = np.inf
         return None
 
     # ---- inside
+
+    def _least(self, scores: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int | None:
+        """The slot of least score, of equal ones that inserted first; None if all are infinite."""
+        slot = int(scores.argmin())
+        least = scores[slot]
+        if least == np.inf:
+            return None
+        scores[slot] = np.inf
+        if scores.min() > least:  # the usual case: one pass more instead of collecting ties
+            return slot
+        scores[slot] = least
+        ties = np.flatnonzero(scores == least)
+        return int(ties[self._order[ties].argmin()])
 
     def scores(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """A fresh array of values by slot, `[live]`; the least one goes first."""
