@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spc_sglang.adapter.capture import Capture, CapturePlan
 from spc_sglang.adapter.capture_extents import Extents
-from spc_sglang.adapter.track_rows import TrackRows, _extend_metadata
+from spc_sglang.adapter.track_rows import TrackRows, extend_metadata
 
 
 class CaptureBackend(ABC):
@@ -62,7 +62,7 @@ class CaptureBackend(ABC):
             if extents.is_end(state):
                 rows.final_row.append(state[0])
                 rows.final_capture.append(index)
-        _extend_metadata(self.backend, rows, _cat_slots(captures))
+        extend_metadata(self.backend, rows, _cat_slots(captures))
 
     def _to_device(self, values: Sequence[int], dtype: torch.dtype = torch.int64) -> Tensor:
         tensor: Tensor = self.backend._track_indices_to_device(list(values), dtype)

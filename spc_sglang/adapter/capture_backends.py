@@ -3,7 +3,7 @@
 | prefill | states it gives | how several are captured |
 |---|---|---|
 | GDN, CPU provider | all, fp32 | `IndexRows`: rows of its index vectors |
-| GDN, KDA on Triton | all, rounded to the activations' dtype | `StatePass`: our state pass |
+| GDN, KDA on Triton | all, rounded to the activations' dtype | `StatePass`, if allowed |
 | GDN on FlashInfer | every n tokens, dtype of the pool or better | `PackedStates`: choice of n |
 | KDA on FlashInfer | any multiples of the chunk, dtype of the pool | `MappedStates`: destinations |
 | Mamba2 | any, fp32 | `FlatGrid`: recomputed off the grid of the batch; not bit for bit |
@@ -32,14 +32,27 @@ MAX_KEY_DIM = 128  # of our state pass
 TRITON_KERNELS = ("TritonGDNKernel", "TritonKDAKernel")
 
 
-def choose(model_runner: Any) -> CaptureBackend | None:
-    """The way to capture with this server's kernels, None if there is none; one line in the log."""
+def choose(model_runner: Any, *, allow_state_pass: bool) -> CaptureBackend | None:
+    """The way to capture with this server's kernels, None if there is none; one line in the log.
+
+    `allow_state_pass` lets our own kernel take part in the forward. It has not run on a GPU
+    yet, so a server has to ask for it.
+    """
     backend = getattr(model_runner.attn_backend, "linear_attn_backend", None)
     kind, kernel = type(backend).__name__, _prefill_kernel(backend)
     pool = model_runner.req_to_token_pool.mamba_pool.mamba_cache.temporal
     if kind == "GDNAttnBackend" and torch.device(model_runner.device).type == "cpu":
         return _chosen(IndexRows(backend), "CPU kernels", pool)
-    if kind in ("GDNAttnBackend", "KDAAttnBackend") and kernel in TRITON_KERNELS:
+    triton = kind in ("GDNAttnBackend", "KDAAttnBackend") and kernel in TRITON_KERNELS
+    if triton and not allow_state_pass:
+        activations = model_runner.dtype
+        if kind == "GDNAttnBackend" and torch.promote_types(activations, pool.dtype) == activations:
+            return _chosen(IndexRows(backend), kernel, pool)
+        return _none(
+            f"{kernel} rounds its states to {activations}, the pool holds {pool.dtype}; "
+            "--spc-state-pass on stores them as computed, with a kernel not yet run on a GPU"
+        )
+    if triton:
         missing = _state_pass_lacks(pool)
         if missing is not None:
             return _none(f"our state pass cannot run: {missing}")

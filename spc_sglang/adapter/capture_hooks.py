@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spc_sglang.adapter.capture import CapturePlan
+
+if TYPE_CHECKING:  # imports torch
+    from spc_sglang.adapter.capture_backend import CaptureBackend
 
 _PLAN = "_spc_capture_plan"
 
@@ -19,6 +22,8 @@ class Handover:
 
     def __init__(self) -> None:
         self._plan: CapturePlan | None = None
+        self.backend: CaptureBackend | None = None
+        """How the server's prefill kernel is captured from, None where it is not."""
 
     def arm(self, plan: CapturePlan | None) -> None:
         self._plan = plan
@@ -61,10 +66,9 @@ def after_init_forward_metadata(result: Any, self: Any, forward_batch: Any) -> N
     plan = HANDOVER.take(
         list(forward_batch.extend_prefix_lens_cpu), list(forward_batch.extend_seq_lens_cpu)
     )
-    if plan is not None:
-        from spc_sglang.adapter.track_rows import append_rows
-
-        append_rows(self, plan, forward_batch)
+    chosen = HANDOVER.backend
+    if plan is not None and chosen is not None and chosen.backend is self:
+        chosen.capture(plan, forward_batch)
 
 
 def around_get_new_batch_prefill_raw(

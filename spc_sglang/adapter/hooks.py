@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from spc_sglang.adapter import capture_hooks, command_line
+from spc_sglang.adapter import capture_hooks, command_line, state_pass
 from spc_sglang.adapter.compatibility import TESTED_SGLANG, Unsupported
 
 
@@ -90,6 +90,18 @@ SCHEDULER: tuple[Hook, ...] = (
         ("self", "state"),
         "shows our counters in /server_info",
     ),
+)
+
+# installed by the cache factory where the prefill kernel needs it
+STATE_PASS: tuple[Hook, ...] = tuple(
+    Hook(
+        target,
+        "around",
+        state_pass.around_fwd_h,
+        state_pass.PARAMETERS,
+        "runs our state pass, which stores several states, where a forward has captures planned",
+    )
+    for target in state_pass.TARGETS
 )
 
 

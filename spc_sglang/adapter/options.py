@@ -31,6 +31,7 @@ class SpcOptions:
     block_tokens: int = 512
     gamma: float = 0.99
     state: str = ""
+    state_pass: str = "off"
 
     def __post_init__(self) -> None:
         for option in OPTIONS:
@@ -188,6 +189,14 @@ OPTIONS: tuple[Option, ...] = (
         _is_text,
         "File that keeps the learned statistics (never states) across restarts; empty = none.",
         "PATH",
+    ),
+    Option(
+        "state_pass",
+        str,
+        _choice("off", "on"),
+        "'on' = where SGLang's Triton prefill rounds the states inside a forward, run our own "
+        "kernel in its place, which stores them as computed. Not yet run on a GPU.",
+        "{off,on}",
     ),
 )
 

@@ -26,10 +26,13 @@ from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import mamba_checkpoint_grid
 
+from spc_sglang.adapter import capture_backends, hooks
 from spc_sglang.adapter import options as spc_options
 from spc_sglang.adapter.admission import Admissions, Observation, note_match
-from spc_sglang.adapter.backends import InteriorStates, interior_states
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
+from spc_sglang.adapter.capture_backend import CaptureBackend
+from spc_sglang.adapter.capture_hooks import HANDOVER
+from spc_sglang.adapter.capture_state_pass import StatePass
 from spc_sglang.adapter.follower_gate import FollowerGate
 from spc_sglang.adapter.lookahead import QueueLookahead
 from spc_sglang.adapter.metrics import PrometheusCounters
@@ -63,8 +66,13 @@ def create(context: TreeCacheBuildContext) -> SpcRadixCache:
     state_file = None
     if chosen.state:
         state_file = StateFile(Path(chosen.state), policy, writes=context.tp_rank == 0)
-    interior = interior_states(context.tp_worker.model_runner)
-    cache.configure(chosen, policy, interior, state_file)
+    backend = capture_backends.choose(
+        context.tp_worker.model_runner, allow_state_pass=chosen.state_pass == "on"
+    )
+    if isinstance(backend, StatePass):
+        hooks.install(hooks.STATE_PASS)
+    HANDOVER.backend = backend
+    cache.configure(chosen, policy, backend, state_file)
     return cache
 
 
@@ -88,13 +96,13 @@ class SpcRadixCache(UnifiedRadixCache):
         self,
         chosen: spc_options.SpcOptions,
         policy: Policy,
-        interior: InteriorStates,
+        backend: CaptureBackend | None,
         state_file: StateFile | None,
     ) -> None:
         """Set options, policy and capability once, before the first request."""
         self.options = chosen
         self.policy = policy
-        self.interior = interior
+        self.capture_backend = backend
         self.state_file = state_file
         self.capture_grid = mamba_checkpoint_grid(self.page_size)
         self.admissions = Admissions(
@@ -102,7 +110,7 @@ class SpcRadixCache(UnifiedRadixCache):
         )
         if self.metrics_collector is not None:
             self.prometheus = PrometheusCounters(self.metrics_collector.labels)
-        logger.info("spc-sglang: %s, interior states: %s", chosen, interior.value)
+        logger.info("spc-sglang: %s", chosen)
 
     def attach_queue(self, queue: Callable[[], Sequence[Any]]) -> None:
         """Let evictions look at the requests that wait."""
@@ -115,9 +123,7 @@ class SpcRadixCache(UnifiedRadixCache):
 
     @property
     def captures(self) -> bool:
-        return (
-            self.options.captures and not self.disable and self.interior is not InteriorStates.NONE
-        )
+        return self.options.captures and not self.disable and self.capture_backend is not None
 
     @property
     def priced(self) -> PricedStates | None:
@@ -347,6 +353,6 @@ class SpcRadixCache(UnifiedRadixCache):
             "slots_free": allocator.available_size(),
             "slots_evictable": self.mamba_evictable_size(),
             "slots_protected": self.mamba_protected_size(),
-            "interior_states": self.interior.value,
+            "captures_by": type(self.capture_backend).__name__ if self.captures else None,
             "tree_core": type(self.tree_core).__name__,
         }

@@ -41,16 +41,13 @@ def build_rows(
     *,
     chunk: int,
     window: int,
-    packed: bool,
 ) -> TrackRows:
     """Index rows for captures given as (batch row, absolute depth).
 
-    `packed` tells how the kernel lays out `h`: FlashInfer keeps the state after each whole
-    chunk, the others the state entering each chunk, partial ones included.
+    `h` holds the state entering each chunk of each sequence, partial chunks included.
     """
     starts = list(accumulate(extend_lens, initial=0))
-    chunks = [length // chunk if packed else -(-length // chunk) for length in extend_lens]
-    first_chunk = list(accumulate(chunks, initial=0))
+    first_chunk = list(accumulate((-(-length // chunk) for length in extend_lens), initial=0))
     rows = TrackRows([], [], [], [], [])
     for capture, (row, depth) in enumerate(positions):
         computed = depth - prefix_lens[row]
@@ -61,7 +58,7 @@ def build_rows(
             rows.final_capture.append(capture)
         else:
             assert computed % chunk == 0, (computed, chunk)
-            rows.h_source.append(first_chunk[row] + computed // chunk - packed)
+            rows.h_source.append(first_chunk[row] + computed // chunk)
             rows.h_capture.append(capture)
     return rows
 
@@ -71,25 +68,20 @@ def append_rows(backend: Any, plan: CapturePlan, forward_batch: Any) -> None:
     captures = plan.live()
     if not captures:
         return
-    packed = bool(backend.kernel_dispatcher.extend_uses_state_checkpoints)
-    chunk = backend.mamba_chunk_size
-    extend_lens = list(forward_batch.extend_seq_lens_cpu)
     rows = build_rows(
         [(capture.row, capture.depth) for capture in captures],
         list(forward_batch.extend_prefix_lens_cpu),
-        extend_lens,
-        chunk=chunk,
+        list(forward_batch.extend_seq_lens_cpu),
+        chunk=backend.mamba_chunk_size,
         window=backend.conv_states_shape[-1],
-        packed=packed,
     )
-    _extend_metadata(backend, rows, torch.cat([capture.slot for capture in captures]))
-    if packed and rows.h_source:
-        _request_packed_states(backend, extend_lens, chunk)
+    extend_metadata(backend, rows, torch.cat([capture.slot for capture in captures]))
     for capture in captures:
         capture.written = True
 
 
-def _extend_metadata(backend: Any, rows: TrackRows, slots: torch.Tensor) -> None:
+def extend_metadata(backend: Any, rows: TrackRows, slots: torch.Tensor) -> None:
+    """Append `rows`, with the pool slots `[P]` of their captures, to the forward's vectors."""
     metadata = backend.forward_metadata
     to_device = backend._track_indices_to_device
     slots = backend._translate_mamba_indices(slots)
@@ -106,14 +98,3 @@ def _extend_metadata(backend: Any, rows: TrackRows, slots: torch.Tensor) -> None
         old = getattr(metadata, name, None) if metadata.has_mamba_track_mask else None
         setattr(metadata, name, new if old is None else torch.cat([old.to(new.dtype), new]))
     metadata.has_mamba_track_mask = True
-
-
-def _request_packed_states(backend: Any, extend_lens: Sequence[int], chunk: int) -> None:
-    """Ask a FlashInfer prefill for the state after each whole chunk, unless it was asked."""
-    metadata = backend.forward_metadata
-    if getattr(metadata, "state_checkpoint_cu_starts", None) is not None:
-        return
-    starts = list(accumulate((length // chunk for length in extend_lens), initial=0))
-    metadata.state_checkpoint_cu_starts = backend._track_indices_to_device(starts)
-    metadata.num_state_checkpoints = starts[-1]
-    metadata.state_checkpoint_every_n_tokens = chunk

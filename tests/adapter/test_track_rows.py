@@ -11,18 +11,16 @@ from spc_sglang.adapter.track_rows import build_rows
 CHUNK, WINDOW = 64, 3
 
 
-def naive_state_rows(extend_lens: list[int], packed: bool) -> dict[tuple[int, int], int]:
+def naive_state_rows(extend_lens: list[int]) -> dict[tuple[int, int], int]:
     """Row of `h` by (batch row, tokens computed before that state), in kernel order."""
     rows: dict[tuple[int, int], int] = {}
     for row, length in enumerate(extend_lens):
-        computed = range(CHUNK, length + 1, CHUNK) if packed else range(0, length, CHUNK)
-        for tokens in computed:
+        for tokens in range(0, length, CHUNK):
             rows[row, tokens] = len(rows)
     return rows
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_rows_match_the_naive_enumeration(packed: bool) -> None:
+def test_rows_match_the_naive_enumeration() -> None:
     rng = random.Random(3)
     for _ in range(500):
         extend_lens = [rng.randrange(1, 500) for _ in range(rng.randrange(1, 5))]
@@ -34,10 +32,8 @@ def test_rows_match_the_naive_enumeration(packed: bool) -> None:
             if rng.random() < 0.5
         ]
         rng.shuffle(positions)
-        rows = build_rows(
-            positions, prefix_lens, extend_lens, chunk=CHUNK, window=WINDOW, packed=packed
-        )
-        state_row = naive_state_rows(extend_lens, packed)
+        rows = build_rows(positions, prefix_lens, extend_lens, chunk=CHUNK, window=WINDOW)
+        state_row = naive_state_rows(extend_lens)
         h_rows = dict(zip(rows.h_capture, rows.h_source, strict=True))
         finals = dict(zip(rows.final_capture, rows.final_row, strict=True))
         for capture, (row, depth) in enumerate(positions):
@@ -53,4 +49,4 @@ def test_rows_match_the_naive_enumeration(packed: bool) -> None:
 @pytest.mark.parametrize("depth", [99, 101, 1000, 128 + 65])
 def test_positions_that_the_forward_cannot_give_are_a_bug(depth: int) -> None:
     with pytest.raises(AssertionError):
-        build_rows([(0, depth)], [100], [200], chunk=CHUNK, window=WINDOW, packed=False)
+        build_rows([(0, depth)], [100], [200], chunk=CHUNK, window=WINDOW)

@@ -21,6 +21,7 @@ bench = ["numba>=0.60"]
 [dependency-groups]
 dev = ["pytest>=8"]
 cpu-no-deps = ["sglang==0.5.23"]
+kernels-no-deps = ["triton==3.8.0"]
 [tool.setuptools]
 packages = ["example"]
 """
@@ -105,3 +106,20 @@ def test_an_interrupted_build_is_not_taken_for_complete(
     with pytest.raises(RuntimeError, match="no network"):
         environment.build_environment(folder, root)
     assert not stamp.exists()
+
+
+def test_the_kernel_environment_is_laid_over_the_base(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees the base's packages, installs its own pins with the base's pip, and only once."""
+    folder, base, calls = root / "kernels", root / "venv", []
+    monkeypatch.setattr(environment, "_pip", lambda *a, **k: calls.append((a, k)))
+    assert environment.build_kernel_environment(folder, base, root)
+    assert calls == [((base, "--no-deps", "triton==3.8.0"), {"into": folder})]
+    pth = environment._site_packages(folder) / environment.BASE_PTH_NAME
+    assert str(environment._site_packages(base)) in pth.read_text()
+    assert not environment.build_kernel_environment(folder, base, root)
+    path = root / "pyproject.toml"
+    path.write_text(EXAMPLE.replace("triton==3.8.0", "triton==3.8.1"))
+    assert environment.build_kernel_environment(folder, base, root)
+    assert len(calls) == 2

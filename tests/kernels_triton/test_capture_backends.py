@@ -326,20 +326,37 @@ def test_the_choice_follows_the_kernel(
     """One line in the log each."""
     monkeypatch.setattr(state_pass, "can_run", lambda: None)
     with caplog.at_level("INFO"):
-        chosen = choose(make_runner(kind, kernel, device=device))
+        chosen = choose(make_runner(kind, kernel, device=device), allow_state_pass=True)
     assert type(chosen).__name__ == expected
     assert len(caplog.records) == 1
     assert (expected if chosen else "no checkpoints of its own") in caplog.text
 
 
 def test_our_state_pass_is_not_chosen_where_it_cannot_run(caplog: pytest.LogCaptureFixture) -> None:
-    assert choose(make_runner("GDNAttnBackend", "TritonGDNKernel", key_dim=256)) is None
+    assert (
+        choose(make_runner("GDNAttnBackend", "TritonGDNKernel", key_dim=256), allow_state_pass=True)
+        is None
+    )
     assert "key dimension 256 is above 128" in caplog.text
     assert (
         torch.cuda.is_available()
-        or choose(make_runner("KDAAttnBackend", "TritonKDAKernel")) is None
+        or choose(make_runner("KDAAttnBackend", "TritonKDAKernel"), allow_state_pass=True) is None
     )
     assert torch.cuda.is_available() or "has no device here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("activations", "expected"), [(torch.float32, "IndexRows"), (torch.bfloat16, "NoneType")]
+)
+def test_without_leave_our_kernel_stays_out(
+    activations: torch.dtype, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then SGLang's states are taken only if they are as wide as the fp32 pool."""
+    runner = make_runner("GDNAttnBackend", "TritonGDNKernel")
+    runner.dtype = activations
+    chosen = choose(runner, allow_state_pass=False)
+    assert type(chosen).__name__ == expected
+    assert chosen or "--spc-state-pass on" in caplog.text
 
 
 @pytest.mark.parametrize("target", state_pass.TARGETS)

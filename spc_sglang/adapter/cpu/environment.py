@@ -3,6 +3,10 @@
 Standard library only, so that a bare Python 3.11 can run it before anything is installed:
 
     python3 spc_sglang/adapter/cpu/environment.py .venv
+    python3 spc_sglang/adapter/cpu/environment.py .venv --kernels .venv-kernels
+
+The second line adds a venv that sees all packages of the first, and Triton and
+flash-linear-attention besides: transformers would call these without a GPU if it found them.
 
 Versions come from pyproject.toml and nowhere else. A second call returns at once unless a pin
 changed; a change of the project's own metadata (entry points, packages) re-installs only that.
@@ -10,6 +14,7 @@ changed; a change of the project's own metadata (entry points, packages) re-inst
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import subprocess
@@ -22,6 +27,7 @@ from pathlib import Path
 
 STAMP_NAME = "spc-cpu-environment.json"
 PTH_NAME = "spc_cpu.pth"
+BASE_PTH_NAME = "spc_base.pth"
 # One line, because `site` executes a .pth line by line. It imports nothing of ours (and never
 # torch) unless the variable asks for it, so other programs in the venv pay only a dict lookup.
 PTH_LINE = (
@@ -89,6 +95,28 @@ def build_environment(folder: Path, root: Path) -> bool:
     return True
 
 
+def build_kernel_environment(folder: Path, base: Path, root: Path) -> bool:
+    """Bring the venv at `folder`, laid over the one at `base`, up to date; False if it was already.
+
+    Takes half a minute and 0.9 GB from nothing. Raises CalledProcessError when pip fails.
+    """
+    table = tomllib.loads((root / "pyproject.toml").read_text())
+    pins = table["dependency-groups"]["kernels-no-deps"]
+    wanted = {"pins": _digest([pins, list(sys.version_info[:3])]), "base": str(base)}
+    stamp = folder / STAMP_NAME
+    if stamp.is_file() and json.loads(stamp.read_text()) == wanted:
+        return False
+    stamp.unlink(missing_ok=True)
+    if not _python(folder).is_file():
+        venv.create(folder, symlinks=True)
+    # a .pth, so that the .pth files of the base are read as well
+    line = f"import site; site.addsitedir({str(_site_packages(base))!r})\n"
+    _site_packages(folder).joinpath(BASE_PTH_NAME).write_text(line)
+    _pip(base, "--no-deps", *pins, into=folder)
+    stamp.write_text(json.dumps(wanted, indent=1))
+    return True
+
+
 def _install_pins(folder: Path, pins: Pins) -> None:
     if not _python(folder).is_file():
         venv.create(folder, with_pip=True, symlinks=True)
@@ -118,8 +146,12 @@ def _installed_torch(folder: Path) -> str:
     return f"torch=={version}"
 
 
-def _pip(folder: Path, *arguments: str, quiet_errors: bool = False) -> None:
-    command = [str(_python(folder)), "-m", "pip", "install", "-qq", *arguments]
+def _pip(
+    folder: Path, *arguments: str, quiet_errors: bool = False, into: Path | None = None
+) -> None:
+    """Install with the pip of `folder`, by default there."""
+    target = [] if into is None else ["--python", str(_python(into))]
+    command = [str(_python(folder)), "-m", "pip", *target, "install", "-qq", *arguments]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL if quiet_errors else None)
 
 
@@ -137,13 +169,21 @@ def _digest(value: object) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Command line: the folder of the venv."""
-    if len(arguments) != 1:
-        raise SystemExit("usage: python3 spc_sglang/adapter/cpu/environment.py FOLDER")
-    folder = Path(arguments[0]).absolute()
+    """Command line: the folder of the venv, and of the one with the kernels' packages."""
+    parser = argparse.ArgumentParser(description="Build the CPU environment.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--kernels", type=Path, metavar="FOLDER")
+    options = parser.parse_args(arguments)
+    root = Path(__file__).resolve().parents[3]
+    folder = options.folder.absolute()
     start = time.monotonic()
-    if build_environment(folder, Path(__file__).resolve().parents[3]):
+    if build_environment(folder, root):
         print(f"{folder}: ready after {time.monotonic() - start:.0f} s")
+    if options.kernels is None:
+        return
+    start = time.monotonic()
+    if build_kernel_environment(options.kernels.absolute(), folder, root):
+        print(f"{options.kernels.absolute()}: ready after {time.monotonic() - start:.0f} s")
 
 
 if __name__ == "__main__":
