@@ -104,7 +104,8 @@ def _run(*arguments: str) -> str:
 
     The variable lets `import sglang` work without a GPU, as the examples' docstrings say.
     """
-    environment = dict(os.environ)
+    # `make` keeps the working directory off sys.path, where a user's shell has it
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
     if "examples.frontend_fork" in arguments:
         environment["SGLANG_USE_CPU_ENGINE"] = "1"
     done = subprocess.run(
