@@ -12,6 +12,7 @@ from typing import Any
 from spc_sglang.adapter.priced_states import Lookup, PricedStates
 from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.planning.counters import CacheCounters
+from spc_sglang.planning.mirror import Kind
 from spc_sglang.planning.observation import Admission, Observations
 
 _ATTRIBUTE = "_spc_observation"
@@ -21,7 +22,8 @@ _ATTRIBUTE = "_spc_observation"
 class Observation:
     """The last match of a request: full-KV depth t, restore depth l, and their tree nodes.
 
-    `overlaps` are depths between l and t where past requests left the path, with weights.
+    `overlaps` are depths between l and t where past requests left the path, with weights;
+    `continues` says that the request goes on from the tail of an earlier one.
     """
 
     overlap_depth: int
@@ -29,10 +31,17 @@ class Observation:
     match_id: int | None = None
     restored_id: int = 0
     overlaps: tuple[tuple[int, float], ...] = ()
+    continues: bool = False
     counted: bool = False
 
 
 _UNMATCHED = Observation(0, 0, counted=True)
+
+
+def tail_kind(req: Any) -> Kind:
+    """What the state at the end of this request's prompt or output is."""
+    observation: Observation = getattr(req, _ATTRIBUTE, _UNMATCHED)
+    return Kind.TURN if observation.continues else Kind.TAIL
 
 
 def note_match(req: Any, result: Any) -> None:
@@ -81,6 +90,7 @@ class Admissions:
                 observation.match_id, observation.restored_id, observation.restore_depth
             )
             observation.overlaps = lookup.admitted.overlaps
+            observation.continues = lookup.admitted.continues
         self._book(len(req.origin_input_ids), observation, lookup)
         return observation
 

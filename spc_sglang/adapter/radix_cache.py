@@ -28,7 +28,7 @@ from sglang.srt.runtime_context import mamba_checkpoint_grid
 
 from spc_sglang.adapter import capture_backends, hooks
 from spc_sglang.adapter import options as spc_options
-from spc_sglang.adapter.admission import Admissions, Observation, note_match
+from spc_sglang.adapter.admission import Admissions, Observation, note_match, tail_kind
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
 from spc_sglang.adapter.capture_backend import CaptureBackend
 from spc_sglang.adapter.capture_hooks import HANDOVER
@@ -182,6 +182,7 @@ class SpcRadixCache(UnifiedRadixCache):
             restore_depth=observation.restore_depth,
             engine_depth=req.kv.mamba_last_track_seqlen if self.enable_mamba_extra_buffer else end,
             overlaps=observation.overlaps,
+            continues=observation.continues,
             slack=self._has_slack(),
         )
         for depth, kind in [*self._asked_of(req, extend), *self.policy.captures.proposals(extend)]:
@@ -254,7 +255,7 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def checkpoint(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
         ends_prompt = up_to >= len(req.origin_input_ids)
-        with self._writing(req, Kind.TAIL if ends_prompt else Kind.SLACK):
+        with self._writing(req, tail_kind(req) if ends_prompt else Kind.SLACK):
             super().checkpoint(req, up_to=up_to, **kwargs)
         for capture in self.ledger.take(req.rid):
             with self._writing(req, capture.kind):

@@ -19,7 +19,8 @@ class Extend:
     `overlap_depth` is the full-KV match t of the request and `restore_depth` the depth l it
     resumed from (l <= t); `engine_depth` is the depth at which the engine itself stores a
     state in this forward, or None. `overlaps` are (depth, weight) of past requests that left the
-    path between restore and overlap depth, and `slack` says that the pool has free slots.
+    path between restore and overlap depth, `slack` says that the pool has free slots,
+    and `continues` that the request went on from the tail of an earlier one.
     """
 
     prefix: int
@@ -31,6 +32,7 @@ class Extend:
     engine_depth: int | None = None
     overlaps: tuple[tuple[int, float], ...] = ()
     slack: bool = False
+    continues: bool = False
 
     def __post_init__(self) -> None:
         if self.grid < 1:

@@ -12,29 +12,49 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-CLASSES = 32
-CLOCK_OFFSET = 30.0
+from spc_sglang.planning.mirror import Kind
+
+CLASSES = 34
+LEAST_OFFSET, MOST_OFFSET = 4.0, 30.0
+OFFSET_PER_SLOT = 0.25
 HALVING_REQUESTS = 1024
 PRIOR = 1.0
 
 
-def class_of(*, guess: bool, tail: bool, checkpoint_below: bool, passes: int) -> int:
-    """0..31: (guess?, a live checkpoint below?, tail ? 0 : min(7, ceil log2 passes))."""
-    popularity = 0 if tail else min(7, (max(passes, 1) - 1).bit_length())
-    return 16 * guess + 8 * checkpoint_below + popularity
+def clock_offset(slots: int) -> float:
+    """b in requests: 30, and a quarter of the pool where that is less, but at least 4.
+
+    In a pool that turns over within b requests, age would not count at all.
+    """
+    return min(MOST_OFFSET, max(LEAST_OFFSET, OFFSET_PER_SLOT * slots))
+
+
+def class_of(kind: Kind, *, checkpoint_below: bool, passes: int) -> int:
+    """0..31: (guess?, a live checkpoint below?, tail ? 0 : min(7, ceil log2 passes)); 32, 33: turn.
+
+    `checkpoint_below` is the second part, also of the two classes of turns.
+    """
+    if kind is Kind.TURN:
+        return 32 + checkpoint_below
+    popularity = 0 if kind is Kind.TAIL else min(7, (max(passes, 1) - 1).bit_length())
+    return 16 * kind.is_guess + 8 * checkpoint_below + popularity
 
 
 class ClassRates:
-    """Hits H and exposure X per class; `rates` is alpha = (H + 1) / (X + 1), `[32]` float64."""
+    """Hits H and exposure X per class; `rates` is alpha = (H + 1) / (X + 1), `[34]` float64.
 
-    def __init__(self) -> None:
+    `offset` is b, in requests.
+    """
+
+    def __init__(self, offset: float = MOST_OFFSET) -> None:
+        self.offset = offset
         self.hits = np.zeros(CLASSES)
         self.exposure = np.zeros(CLASSES)
         self.rates: NDArray[np.float64] = np.ones(CLASSES)
 
     def watched(self, of_class: int, age_from: int, age_to: int) -> None:
         """A checkpoint of the class was not asked for between two ages, in requests."""
-        self.exposure[of_class] += log((CLOCK_OFFSET + age_to) / (CLOCK_OFFSET + age_from))
+        self.exposure[of_class] += log((self.offset + age_to) / (self.offset + age_from))
         self._refresh(of_class)
 
     def hit(self, of_class: int) -> None:

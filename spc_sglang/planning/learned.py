@@ -178,7 +178,7 @@ class PlannedCaptures:
         if self.ends:
             if extend.branch_depth is not None:
                 yield extend.branch_depth, Kind.BRANCH
-            yield extend.prompt - 1, Kind.TAIL
+            yield extend.prompt - 1, Kind.TURN if extend.continues else Kind.TAIL
         for depth in self.interior.depths(extend):
             yield depth, Kind.GUESS if depth > extend.overlap_depth else Kind.BRANCH
         if extend.slack and self.slack_step is not None:

@@ -20,9 +20,14 @@ HEAT_HALF_LIFE_REQUESTS = 2000.0
 
 
 class Kind(Enum):
-    """Why a checkpoint was captured."""
+    """Why a checkpoint was captured.
+
+    TURN is the tail of a request that itself went on from a tail: a conversation, which is more
+    likely to go on than a prompt seen for the first time.
+    """
 
     TAIL = "tail"
+    TURN = "turn"
     BRANCH = "branch"
     GUESS = "guess"
     SLACK = "slack"
@@ -30,6 +35,10 @@ class Kind(Enum):
     @property
     def is_guess(self) -> bool:
         return self in (Kind.GUESS, Kind.SLACK)
+
+    @property
+    def is_tail(self) -> bool:
+        return self in (Kind.TAIL, Kind.TURN)
 
 
 @dataclass(slots=True, eq=False)

@@ -23,10 +23,10 @@ from itertools import pairwise
 import numpy as np
 
 from spc_sglang.planning.class_rates import (
-    CLOCK_OFFSET,
     HALVING_REQUESTS,
     ClassRates,
     class_of,
+    clock_offset,
 )
 from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path
 
@@ -40,6 +40,8 @@ class Admitted:
     """What one admission told: the ghost that would have been resumed from, if any."""
 
     ghost_hit: bool
+    continues: bool
+    """Whether it resumes from the tail of an earlier request: a conversation that goes on."""
     earlier_visits: int
     """Earlier requests whose match went through the deepest matched node, its creator left out."""
     overlaps: tuple[tuple[int, float], ...]
@@ -61,7 +63,7 @@ class Retention:
         self.slots = slots
         self.eviction = eviction
         self.now = 0
-        self.rates = ClassRates()
+        self.rates = ClassRates(clock_offset(slots))
         self._clear()
 
     def _clear(self) -> None:
@@ -103,6 +105,7 @@ class Retention:
             self.rates.halve()
         nodes = self.mirror.follow(path, self.now)
         restore_depth = 0
+        continues = restored is not None and self.kind_of(restored).is_tail
         if restored is not None:
             checkpoint = self._live_checkpoint(restored)
             restore_depth = checkpoint.node.depth
@@ -119,7 +122,8 @@ class Retention:
             if node.is_live and (node.passes - 1) & (node.passes - 2) == 0:
                 assert node.checkpoint is not None
                 self._classify(node.checkpoint)
-        return Admitted(ghost is not None, earlier_visits, _overlaps(nodes, restore_depth))
+        overlaps = _overlaps(nodes, restore_depth)
+        return Admitted(ghost is not None, continues, earlier_visits, overlaps)
 
     def grown(self, path: Path) -> None:
         """The tree holds this path now; unknown nodes are this request's. Idempotent. O(path)."""
@@ -244,7 +248,7 @@ class Retention:
         if self.eviction == "lru":
             return self._last_use[:live].copy()
         chance = self.rates.rates[self._class[:live]]
-        chance /= (CLOCK_OFFSET + self.now) - self._last_use[:live]
+        chance /= (self.rates.offset + self.now) - self._last_use[:live]
         chance *= self._gap[:live]
         return chance
 
@@ -274,10 +278,7 @@ class Retention:
     def _classify(self, checkpoint: Checkpoint) -> None:
         node, kind = checkpoint.node, checkpoint.kind
         checkpoint.of_class = class_of(
-            guess=kind.is_guess,
-            tail=kind is Kind.TAIL,
-            checkpoint_below=node.live_below > 0,
-            passes=node.passes,
+            kind, checkpoint_below=node.live_below > 0, passes=node.passes
         )
         self._class[checkpoint.slot] = checkpoint.of_class
 

@@ -15,7 +15,7 @@ from typing import Any
 from spc_sglang.planning.presets import Policy
 
 FORMAT = "spc-sglang learned statistics"
-VERSION = 1
+VERSION = 2
 
 
 def save(path: Path, policy: Policy) -> None:

@@ -74,6 +74,7 @@ class Simulator:
                 overlap_depth=overlap * BLOCK_TOKENS,
                 restore_depth=restore_tokens,
                 overlaps=told.overlaps,
+                continues=told.continues,
                 slack=len(retention) < SLACK_BELOW * retention.slots,
             )
             self._capture(path, extend, restored)

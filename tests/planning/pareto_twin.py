@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil, log, log2
 
 Prefix = tuple[int, ...]
-B, BLOCK = 30, 64
+BLOCK = 64
 
 
 @dataclass
@@ -25,6 +25,7 @@ class Watched:
 class Twin:
     def __init__(self, slots: int) -> None:
         self.slots, self.now, self.count = slots, 0, 0
+        self.b = min(30.0, max(4.0, slots / 4))
         self.passes: dict[Prefix, int] = {}
         self.live: dict[Prefix, Watched] = {}
         self.ghosts: dict[Prefix, Watched] = {}
@@ -41,13 +42,15 @@ class Twin:
 
     def class_of(self, prefix: Prefix, kind: str) -> tuple[bool, bool, int]:
         passes = 0 if kind == "tail" else min(7, ceil(log2(self.passes[prefix])))
+        if kind == "turn":
+            passes = -1  # a class of its own, whatever the passes
         return kind in ("guess", "slack"), self.below(prefix), passes
 
     def alpha(self, cls: tuple[bool, bool, int]) -> float:
         return (self.hits.get(cls, 0.0) + 1.0) / (self.exposure.get(cls, 0.0) + 1.0)
 
     def book(self, w: Watched) -> None:
-        seen = log((B + self.now - w.last) / (B + w.booked - w.last))
+        seen = log((self.b + self.now - w.last) / (self.b + w.booked - w.last))
         self.exposure[w.cls] = self.exposure.get(w.cls, 0.0) + seen
         w.booked = self.now
 
@@ -103,7 +106,7 @@ class Twin:
     def value(self, prefix: Prefix, queued: float = 0.0) -> float:
         w = self.live[prefix]
         gap = BLOCK * (len(prefix) - len(self.above(prefix)))
-        return gap * (self.alpha(w.cls) / (B + self.now - w.last)) + gap * queued
+        return gap * (self.alpha(w.cls) / (self.b + self.now - w.last)) + gap * queued
 
     def victim(self, exclude: set[Prefix], queued: dict[Prefix, float]) -> Prefix | None:
         candidates = [p for p in self.live if p not in exclude]

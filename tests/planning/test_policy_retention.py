@@ -7,7 +7,7 @@ from math import log
 
 import pytest
 
-from spc_sglang.planning.class_rates import ClassRates, class_of
+from spc_sglang.planning.class_rates import ClassRates, class_of, clock_offset
 from spc_sglang.planning.mirror import Kind
 from spc_sglang.planning.retention import Retention, expected_hits
 from tests.planning.pareto_twin import BLOCK, Prefix, Twin
@@ -18,13 +18,32 @@ def chain(*depths: int) -> list[tuple[str, int]]:
 
 
 def test_classes_follow_the_definition() -> None:
-    """(guess?, below?, tail ? 0 : min(7, ceil log2 passes)) numbers 32 classes."""
+    """(guess?, below?, tail ? 0 : min(7, ceil log2 passes)) numbers 32 classes; turns have two."""
     assert [
-        class_of(guess=False, tail=False, checkpoint_below=False, passes=p)
+        class_of(Kind.BRANCH, checkpoint_below=False, passes=p)
         for p in (1, 2, 3, 4, 5, 64, 65, 128, 129, 10_000)
     ] == [0, 1, 2, 2, 3, 6, 7, 7, 7, 7]
-    assert class_of(guess=True, tail=False, checkpoint_below=True, passes=2) == 25
-    assert class_of(guess=False, tail=True, checkpoint_below=True, passes=99) == 8
+    assert class_of(Kind.GUESS, checkpoint_below=True, passes=2) == 25
+    assert class_of(Kind.TAIL, checkpoint_below=True, passes=99) == 8
+    turns = [class_of(Kind.TURN, checkpoint_below=below, passes=9) for below in (False, True)]
+    assert turns == [32, 33]
+
+
+def test_the_clock_follows_the_pool() -> None:
+    """b is a quarter of the pool, between 4 and 30 requests."""
+    assert [clock_offset(slots) for slots in (1, 16, 64, 120, 5000)] == [4, 4, 16, 30, 30]
+
+
+def test_a_request_that_goes_on_from_a_tail_continues() -> None:
+    """So does the next one; resuming from a branch or a guess is no conversation."""
+    retention = Retention(slots=9)
+    retention.admitted([], None)
+    for handle, kind in (("tail", Kind.TAIL), ("turn", Kind.TURN), ("guess", Kind.GUESS)):
+        retention.grown([(handle, 64)])
+        retention.inserted(handle, kind)
+    told = [retention.admitted([(h, 64)], h).continues for h in ("tail", "turn", "guess")]
+    assert told == [True, True, False]
+    assert not retention.admitted([], None).continues
 
 
 def test_rates_are_hits_over_exposure() -> None:
@@ -40,7 +59,7 @@ def test_rates_are_hits_over_exposure() -> None:
 
 def test_value_by_hand() -> None:
     """Two states on a path: gaps 600 and 400, ages 2 and 0 after one resume from the deeper."""
-    retention = Retention(slots=4)
+    retention = Retention(slots=120)
     retention.admitted([], None)
     retention.grown(chain(600, 1000))
     retention.inserted("n600", Kind.BRANCH)
@@ -58,7 +77,7 @@ def test_value_by_hand() -> None:
 
 def test_inserting_between_splits_the_gap() -> None:
     """A state between two others takes part of the deeper one's gap and gives it back."""
-    retention = Retention(slots=4, eviction="value")
+    retention = Retention(slots=120, eviction="value")
     retention.admitted([], None)
     retention.grown(chain(1000))
     retention.inserted("n1000", Kind.TAIL)
@@ -89,7 +108,7 @@ def test_ghosts_count_as_hits_once_asked_for() -> None:
     retention.inserted("n100", Kind.GUESS)
     retention.evicted("n100")
     assert retention.admitted(chain(100, 200), None).ghost_hit
-    assert retention.rates.hits[class_of(guess=True, tail=False, checkpoint_below=False, passes=1)]
+    assert retention.rates.hits[class_of(Kind.GUESS, checkpoint_below=False, passes=1)]
     assert not retention.admitted([], None).ghost_hit
 
 
