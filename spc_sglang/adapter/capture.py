@@ -57,30 +57,36 @@ class CapturePlan:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    token_ids: array[int]
-    namespace: tuple[Any, ...]
+    req: Any  # kept alive, so that its id stays its own
     captures: list[Capture]
+
+    @property
+    def token_ids(self) -> array[int]:
+        return self.req.full_untruncated_fill_ids  # type: ignore[no-any-return]
+
+    @property
+    def namespace(self) -> tuple[Any, ...]:
+        return namespace_of(self.req)
 
 
 class CaptureLedger:
-    """Who owns which unpublished slot, by request id, in planning order."""
+    """Who owns which unpublished slot, by request, in planning order.
+
+    By the object: request ids are the client's, and two live requests can share one.
+    """
 
     def __init__(self) -> None:
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[int, _Pending] = {}
 
     def __len__(self) -> int:
         return sum(len(pending.captures) for pending in self._pending.values())
 
     def add(self, req: Any, capture: Capture) -> None:
-        pending = self._pending.get(req.rid)
-        if pending is None:
-            pending = _Pending(req.full_untruncated_fill_ids, namespace_of(req), [])
-            self._pending[req.rid] = pending
-        pending.captures.append(capture)
+        self._pending.setdefault(id(req), _Pending(req, [])).captures.append(capture)
 
-    def take(self, rid: str) -> list[Capture]:
+    def take(self, req: Any) -> list[Capture]:
         """All captures of one request; the caller settles each of them."""
-        pending = self._pending.pop(rid, None)
+        pending = self._pending.pop(id(req), None)
         return [] if pending is None else pending.captures
 
     def holds_same_prefix(self, req: Any, depth: int) -> bool:
@@ -112,12 +118,12 @@ class CaptureLedger:
     def revoke(self, count: int) -> list[torch.Tensor]:
         """Take back up to `count` slots, the latest planned first; the caller frees them."""
         slots: list[torch.Tensor] = []
-        for rid in reversed(list(self._pending)):
-            captures = self._pending[rid].captures
+        for key in reversed(list(self._pending)):
+            captures = self._pending[key].captures
             while captures and len(slots) < count:
                 slots.append(captures.pop().take_slot())
             if not captures:
-                del self._pending[rid]
+                del self._pending[key]
             if len(slots) == count:
                 break
         return slots

@@ -4,31 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from spc_sglang.adapter import compatibility, options
-
-
-def mentions_backend(argv: Sequence[str]) -> bool:
-    """Whether a command line can select the backend or asks to see its flags.
-
-    `--config` counts, since the file may hold the flags.
-    """
-    return any(
-        argument in ("-h", "--help")
-        or argument.split("=", 1)[0] in ("--radix-cache-backend", "--config")
-        or argument.startswith("--spc-")
-        for argument in argv
-    )
-
-
-def selects_backend(argv: Sequence[str]) -> bool:
-    """Whether a command line names the backend or one of its flags itself."""
-    return options.BACKEND in argv or any(
-        argument == f"--radix-cache-backend={options.BACKEND}" or argument.startswith("--spc-")
-        for argument in argv
-    )
 
 
 def after_add_cli_args(result: Any, parser: argparse.ArgumentParser) -> None:

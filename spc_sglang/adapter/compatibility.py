@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
 TESTED_SGLANG = ("0.5.23",)
@@ -74,6 +75,20 @@ _RULES: tuple[_Rule, ...] = (
         + _DROP,
     ),
     _Rule(
+        _set("enable_session_radix_cache"),
+        "our choice of victims does not know session references: drop "
+        "--enable-session-radix-cache or " + _DROP,
+    ),
+    _Rule(
+        _set("enable_pdmux"),
+        "PD multiplexing is not tested with captured checkpoints: drop --enable-pdmux or " + _DROP,
+    ),
+    _Rule(
+        lambda args: (args.attn_cp_size or 1) > 1,
+        "context-parallel attention is not tested with captured checkpoints: use "
+        "--attn-cp-size 1 or " + _DROP,
+    ),
+    _Rule(
         _set("enable_linear_replayssm"),
         "ReplaySSM keeps the stored state behind the live one: drop --enable-linear-replayssm or "
         + _DROP,
@@ -115,7 +130,9 @@ def check_version() -> None:
 
 
 def check_state_file(server_args: Any, path: str) -> None:
-    """Refuse one file for several independent schedulers."""
+    """Refuse a file that cannot be written, and one file for several independent schedulers."""
+    if path and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+        raise Unsupported(f"--spc-state {path} is not a file in an existing folder: name one.")
     if path and (server_args.dp_size or 1) > 1:
         raise Unsupported(
             "--spc-state is one file, and each data-parallel rank learns for itself: drop "

@@ -31,8 +31,8 @@ class FollowerGate:
         self._lookahead = lookahead
         self._ledger = ledger
         self._grid = grid
-        self._demands: dict[str, set[int]] = {}
-        self._promises: dict[str, tuple[Any, set[int]]] = {}
+        self._demands: dict[int, set[int]] = {}
+        self._promises: dict[int, tuple[Any, set[int]]] = {}
         self.held_requests = 0
 
     # ---- the scheduler's side
@@ -84,7 +84,7 @@ class FollowerGate:
         if max(promised, depth) < wanted:
             return False
         if promised < wanted:
-            self._demands.setdefault(leader.rid, set()).add(depth)
+            self._demands.setdefault(id(leader), set()).add(depth)
         self.held_requests += rounds == 0
         req._spc_rounds_held = rounds + 1
         return True
@@ -111,30 +111,30 @@ class FollowerGate:
 
     def admitted(self, req: Any) -> tuple[int, ...]:
         """Depths that followers ask of a request that is being admitted; they become promises."""
-        depths = self._demands.pop(req.rid, set())
+        depths = self._demands.pop(id(req), set())
         if depths:
-            self._promises[req.rid] = (req, set(depths))
+            self._promises[id(req)] = (req, set(depths))
         return self.promised_by(req)
 
     def promised_by(self, req: Any) -> tuple[int, ...]:
         """What a request in flight still owes, increasing."""
-        promise = self._promises.get(req.rid)
+        promise = self._promises.get(id(req))
         return () if promise is None else tuple(sorted(promise[1]))
 
     def stored(self, req: Any, up_to: int) -> None:
         """The request's prefill was inserted up to a depth; nothing above it is owed any more."""
-        promise = self._promises.get(req.rid)
+        promise = self._promises.get(id(req))
         if promise is None:
             return
         left = {depth for depth in promise[1] if depth > up_to}
         if left:
-            self._promises[req.rid] = (req, left)
+            self._promises[id(req)] = (req, left)
         else:
-            del self._promises[req.rid]
+            del self._promises[id(req)]
 
     def released(self, req: Any) -> None:
         """The request ended or was retracted; whoever waited for it goes on."""
-        self._promises.pop(req.rid, None)
+        self._promises.pop(id(req), None)
 
 
 def _shared_tokens(req: Any, other: Any) -> int:

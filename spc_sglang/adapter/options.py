@@ -13,11 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from spc_sglang.adapter.plugin import BACKEND as BACKEND
 from spc_sglang.planning.presets import PLACEMENTS, PolicyOptions
 from spc_sglang.planning.retention import EVICTIONS
 
-BACKEND = "spc"
 _ATTRIBUTE = "_spc_options"
+_PREFIX = "SPC_SGLANG_"
+_READ_BY: dict[str, tuple[str, ...]] = {
+    "block_tokens": ("block",),
+    "checkpoints": ("learned", "dp", "balanced", "log"),
+    "gamma": ("learned", "dp"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class SpcOptions:
             gamma=self.gamma,
             block_tokens=self.block_tokens,
             ends=self.preset != "paper",
-            slack=self.placement in ("learned", "ladder"),
+            slack=self.placement in ("learned", "ladder") and self.eviction == "value",
         )
 
 
@@ -80,7 +86,7 @@ class Option:
 
     @property
     def environment(self) -> str:
-        return "SPC_SGLANG_" + self.name.upper()
+        return _PREFIX + self.name.upper()
 
     @property
     def default(self) -> Any:
@@ -104,10 +110,10 @@ def _choice(*allowed: str) -> Callable[[Any], None]:
     return check
 
 
-def _at_least(minimum: int) -> Callable[[Any], None]:
+def _between(least: int, most: int) -> Callable[[Any], None]:
     def check(value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise ValueError(f"must be an integer of at least {minimum}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"must be an integer in {least}..{most}, got {value!r}")
 
     return check
 
@@ -165,14 +171,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "checkpoints",
         _integer,
-        _at_least(1),
+        _between(1, 64),
         "M, checkpoints inside a prompt for placements learned, dp, balanced and log.",
         "M",
     ),
     Option(
         "block_tokens",
         _integer,
-        _at_least(1),
+        _between(1, 1 << 20),
         "Step of placement 'block' in tokens; rounded down to the kernel's chunk grid (64).",
         "N",
     ),
@@ -227,13 +233,33 @@ def from_texts(texts: Mapping[str, str | None], environment: Mapping[str, str]) 
             text, source = environment.get(option.environment), option.environment
         if text is not None:
             values[option.name] = option.read(text, source)
+    _refuse_unknown(environment)
     preset = values.get("preset", SpcOptions.preset)
     for name, fixed in PRESETS[preset].items():
         if values.setdefault(name, fixed) != fixed:
             raise ValueError(
                 f"preset {preset} fixes {name} to {fixed}, got {values[name]}: drop one of the two"
             )
-    return SpcOptions(**values)
+    chosen = SpcOptions(**values)
+    _refuse_unused(values, chosen)
+    return chosen
+
+
+def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    known = {option.environment for option in OPTIONS}
+    for name in environment:
+        if name.startswith(_PREFIX) and name not in known:
+            raise ValueError(f"{name} is not an option; known: {', '.join(sorted(known))}")
+
+
+def _refuse_unused(given: Mapping[str, Any], chosen: SpcOptions) -> None:
+    """An option that the chosen placement does not read was meant otherwise."""
+    for name, placements in _READ_BY.items():
+        if name in given and chosen.placement not in placements:
+            raise ValueError(
+                f"{name} has no effect with placement {chosen.placement}: drop it or use "
+                f"placement {' or '.join(placements)}"
+            )
 
 
 def from_keywords(keywords: Mapping[str, Any], environment: Mapping[str, str]) -> SpcOptions:
@@ -245,7 +271,8 @@ def from_keywords(keywords: Mapping[str, Any], environment: Mapping[str, str]) -
             f"unknown option spc_{unknown[0]}; known: "
             + ", ".join(f"spc_{n}" for n in sorted(known))
         )
-    return from_texts({name: str(value) for name, value in keywords.items()}, environment)
+    given = {name: str(value) for name, value in keywords.items() if value is not None}
+    return from_texts(given, environment)
 
 
 def given_flags(namespace: argparse.Namespace) -> dict[str, str]:

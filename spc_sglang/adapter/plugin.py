@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from spc_sglang.adapter.options import BACKEND
-
 logger = logging.getLogger(__name__)
+
+BACKEND = "spc"
 
 
 def activate() -> None:
     """Register the backend's name; add launcher hooks only if the command line mentions us.
+
+    Nothing else of the package is imported until the backend is asked for.
 
     `Engine` is patched through the class attribute it offers for that, and only in a process
     that has imported it.
@@ -20,13 +23,45 @@ def activate() -> None:
     from sglang.srt.mem_cache.registry import register_radix_cache_backend
 
     register_radix_cache_backend(BACKEND, build_cache)
-    from spc_sglang.adapter import command_line
-
-    if command_line.mentions_backend(sys.argv[1:]):
-        _hook_command_line(must_work=command_line.selects_backend(sys.argv[1:]))
+    if mentions_backend(sys.argv[1:]):
+        _hook_command_line(must_work=selects_backend(sys.argv[1:]))
     engine = sys.modules.get("sglang.srt.entrypoints.engine")
     if engine is not None:
-        engine.Engine.server_args_class = staticmethod(command_line.make_server_args)
+        engine.Engine.server_args_class = staticmethod(_make_server_args)
+
+
+def mentions_backend(argv: Sequence[str]) -> bool:
+    """Whether a command line can select the backend or asks to see its flags.
+
+    `--config` counts, since the file may hold the flags.
+    """
+    return any(
+        argument in ("-h", "--help")
+        or argument.split("=", 1)[0] in ("--radix-cache-backend", "--config")
+        or argument.startswith("--spc-")
+        for argument in argv
+    )
+
+
+def selects_backend(argv: Sequence[str]) -> bool:
+    """Whether a command line names the backend or one of its flags itself."""
+    return BACKEND in argv or any(
+        argument == f"--radix-cache-backend={BACKEND}" or argument.startswith("--spc-")
+        for argument in argv
+    )
+
+
+def _make_server_args(**keywords: Any) -> Any:
+    """`Engine.server_args_class`: SGLang's own, unless our backend or keyword is given."""
+    if keywords.get("radix_cache_backend") != BACKEND and not any(
+        name.startswith("spc_") for name in keywords
+    ):
+        from sglang.srt.server_args import ServerArgs
+
+        return ServerArgs(**keywords)
+    from spc_sglang.adapter import command_line
+
+    return command_line.make_server_args(**keywords)
 
 
 def _hook_command_line(*, must_work: bool) -> None:

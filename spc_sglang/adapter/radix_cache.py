@@ -257,7 +257,7 @@ class SpcRadixCache(UnifiedRadixCache):
         ends_prompt = up_to >= len(req.origin_input_ids)
         with self._writing(req, tail_kind(req) if ends_prompt else Kind.SLACK):
             super().checkpoint(req, up_to=up_to, **kwargs)
-        for capture in self.ledger.take(req.rid):
+        for capture in self.ledger.take(req):
             with self._writing(req, capture.kind):
                 self._publish(req, capture)
         if self.gate is not None:
@@ -318,7 +318,7 @@ class SpcRadixCache(UnifiedRadixCache):
         super().on_release(req, checkpointed=checkpointed)
         if self.gate is not None:
             self.gate.released(req)
-        for capture in self.ledger.take(req.rid):
+        for capture in self.ledger.take(req):
             self._free_slot(capture.take_slot())
             self.counters.released += 1
 

@@ -28,8 +28,6 @@ class StateFile:
         if path.exists():
             saved_state.load(path, policy)
             logger.info("spc-sglang: continues with the statistics of %s", path)
-        elif not path.parent.is_dir():
-            raise ValueError(f"--spc-state: {path.parent} is not a folder, create it first")
 
     def admitted(self) -> None:
         """Count one admission; saves when enough are new."""

@@ -16,7 +16,12 @@ def main() -> None:
     from sglang.srt.plugins import load_plugins
 
     load_plugins()
-    facts: dict[str, Any] = {"inert": hook_state()}
+    package = "spc_sglang.adapter."
+    ours = sorted(name for name in sys.modules if name.startswith(package))
+    facts: dict[str, Any] = {
+        "imported": [name for name in ours if not name.startswith(package + "cpu")],
+        "inert": hook_state(),
+    }
 
     sys.argv = ["launch_server", "--radix-cache-backend", "spc"]
     from spc_sglang.adapter import hooks
@@ -57,7 +62,7 @@ def hook_module(target: str) -> str:
 
 
 COMMAND_LINES = {
-    "good": ("--radix-cache-backend", "spc", "--spc-block-tokens", "192"),
+    "good": ("--radix-cache-backend", "spc", "--spc-placement", "block", "--spc-block-tokens=192"),
     "bad_value": ("--radix-cache-backend", "spc", "--spc-block-tokens", "0"),
     "without_backend": ("--spc-placement", "none"),
     "stock": (),
@@ -88,7 +93,9 @@ def engine_outcomes() -> dict[str, Any]:
             return str(error)
 
     return {
-        "good": attempt(radix_cache_backend="spc", spc_block_tokens=320),
+        "good": attempt(
+            radix_cache_backend="spc", spc_placement="block", spc_block_tokens=320, spc_state=None
+        ),
         "unknown": attempt(radix_cache_backend="spc", spc_blocks=1),
         "without_backend": attempt(spc_block_tokens=320),
         "stock": attempt(),
@@ -112,6 +119,9 @@ def rule_outcomes() -> list[str]:
         "enable_flexkv": True,
         "enable_unified_cache_external_linker": True,
         "enable_streaming_session": True,
+        "enable_session_radix_cache": True,
+        "enable_pdmux": True,
+        "attn_cp_size": 2,
         "enable_linear_replayssm": True,
         "enable_unified_memory": True,
         "enable_page_major_kv_layout": True,

@@ -37,8 +37,18 @@ def test_take_returns_and_forgets() -> None:
     ledger.add(req, capture(64, 1))
     ledger.add(req, capture(128, 2))
     assert len(ledger) == 2
-    assert [c.depth for c in ledger.take("a")] == [64, 128]
-    assert len(ledger) == 0 and ledger.take("a") == []
+    assert [c.depth for c in ledger.take(req)] == [64, 128]
+    assert len(ledger) == 0 and ledger.take(req) == []
+
+
+def test_two_requests_of_one_id_keep_their_own_captures() -> None:
+    """Request ids are the client's: a state must never land on another prompt's path."""
+    ledger = CaptureLedger()
+    one, other = request("same", [1] * 200), request("same", [2] * 200)
+    ledger.add(one, capture(64, 1))
+    ledger.add(other, capture(128, 2))
+    assert [c.depth for c in ledger.take(one)] == [64]
+    assert [c.depth for c in ledger.take(other)] == [128]
 
 
 def test_same_prefix_is_recognised_only_within_a_namespace() -> None:
@@ -53,8 +63,9 @@ def test_same_prefix_is_recognised_only_within_a_namespace() -> None:
 def test_revoke_takes_the_latest_planned_first_and_marks_them() -> None:
     ledger = CaptureLedger()
     first, second, third = capture(64, 1), capture(128, 2), capture(64, 3)
-    ledger.add(request("a", [1] * 200), first)
-    ledger.add(request("a", [1] * 200), second)
+    leader = request("a", [1] * 200)
+    ledger.add(leader, first)
+    ledger.add(leader, second)
     ledger.add(request("b", [2] * 200), third)
     plan = CapturePlan([0, 0], [200, 200], [first, second, third])
     assert [int(slot) for slot in ledger.revoke(2)] == [3, 2]

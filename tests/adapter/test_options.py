@@ -23,9 +23,9 @@ def test_defaults_without_any_source() -> None:
 
 
 def test_flag_wins_over_environment_and_environment_over_default() -> None:
-    environment = {"SPC_SGLANG_BLOCK_TOKENS": "256", "SPC_SGLANG_PLACEMENT": "none"}
+    environment = {"SPC_SGLANG_BLOCK_TOKENS": "256", "SPC_SGLANG_PLACEMENT": "block"}
     chosen = options.from_texts(parse("--spc-block-tokens", "128"), environment)
-    assert chosen == SpcOptions(placement="none", block_tokens=128)
+    assert chosen == SpcOptions(placement="block", block_tokens=128)
 
 
 def test_engine_keywords_go_through_the_same_checks() -> None:
@@ -40,10 +40,14 @@ def test_engine_keywords_go_through_the_same_checks() -> None:
 @pytest.mark.parametrize(
     ("texts", "environment", "message"),
     [
-        ({"block_tokens": "0"}, {}, "--spc-block-tokens: .*at least 1, got 0"),
+        ({"block_tokens": "0"}, {}, "--spc-block-tokens: .*in 1.*, got 0"),
         ({"block_tokens": "many"}, {}, "--spc-block-tokens: must be an integer, got 'many'"),
         ({"placement": "dp2"}, {}, "--spc-placement: must be one of .* got 'dp2'"),
         ({"gamma": "1.5"}, {}, "--spc-gamma: must lie in (0, 1], got 1.5".replace("(", r"\(")),
+        ({"checkpoints": "65"}, {}, "--spc-checkpoints: .*in 1..64, got 65"),
+        ({"block_tokens": "128"}, {}, "block_tokens has no effect with placement learned"),
+        ({"gamma": "0.9", "placement": "block"}, {}, "gamma has no effect with placement block"),
+        ({}, {"SPC_SGLANG_PLACMENT": "none"}, "SPC_SGLANG_PLACMENT is not an option"),
         ({"preset": "paper", "eviction": "value"}, {}, "preset paper fixes eviction to lru"),
         ({}, {"SPC_SGLANG_BLOCK_TOKENS": "-1"}, "SPC_SGLANG_BLOCK_TOKENS: .*got -1"),
     ],
@@ -79,5 +83,5 @@ def test_options_survive_the_way_to_a_scheduler_process() -> None:
 def test_options_without_attachment_come_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SPC_SGLANG_BLOCK_TOKENS", "320")
-    assert options.attached(SimpleNamespace()) == SpcOptions(block_tokens=320)
+    monkeypatch.setenv("SPC_SGLANG_CHECKPOINTS", "3")
+    assert options.attached(SimpleNamespace()) == SpcOptions(checkpoints=3)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spc_sglang.adapter import command_line, compatibility
+from spc_sglang.adapter import compatibility, plugin
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,10 @@ def facts() -> dict[str, Any]:
 
 def test_without_the_flag_no_hook_is_registered_or_applied(facts: dict[str, Any]) -> None:
     assert not any(facts["inert"].values()), facts["inert"]
+
+
+def test_without_the_flag_nothing_else_of_ours_is_imported(facts: dict[str, Any]) -> None:
+    assert facts["imported"] == ["spc_sglang.adapter.plugin"]
 
 
 def test_launcher_hooks_only_where_the_command_line_asks(facts: dict[str, Any]) -> None:
@@ -96,5 +100,5 @@ def test_untested_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_command_lines_that_concern_us(argv: list[str], mentions: bool, selects: bool) -> None:
-    assert command_line.mentions_backend(argv) is mentions
-    assert command_line.selects_backend(argv) is selects
+    assert plugin.mentions_backend(argv) is mentions
+    assert plugin.selects_backend(argv) is selects
