@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from spc_sglang.adapter import compatibility, options
+from spc_sglang.adapter.plugin import BACKEND
 
 
 def after_add_cli_args(result: Any, parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,7 @@ def after_from_cli_args(result: Any, cls: type, args: argparse.Namespace) -> Non
     """AFTER `ServerArgs.from_cli_args(args)`: one sentence and exit status 2 on a bad value."""
     given = options.given_flags(args)
     try:
-        if result.radix_cache_backend == options.BACKEND:
+        if result.radix_cache_backend == BACKEND:
             compatibility.before_load(result)
             chosen = options.from_texts(given, os.environ)
             compatibility.check_state_file(result, chosen.state)
@@ -39,7 +40,7 @@ def make_server_args(**keywords: Any) -> Any:
 
     own = {name: keywords.pop(name) for name in list(keywords) if name.startswith("spc_")}
     server_args = ServerArgs(**keywords)
-    if server_args.radix_cache_backend != options.BACKEND:
+    if server_args.radix_cache_backend != BACKEND:
         if own:
             raise ValueError(f"{next(iter(own))} needs radix_cache_backend='spc'")
         return server_args

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from spc_sglang.adapter.plugin import BACKEND as BACKEND
 from spc_sglang.planning.presets import PLACEMENTS, PolicyOptions
+from spc_sglang.planning.presets import PRESETS as POLICIES
 from spc_sglang.planning.retention import EVICTIONS
 
 _ATTRIBUTE = "_spc_options"
@@ -26,16 +26,19 @@ _READ_BY: dict[str, tuple[str, ...]] = {
 }
 
 
+_OURS, _PAPER = POLICIES["spc"], POLICIES["paper"]
+
+
 @dataclass(frozen=True)
 class SpcOptions:
     """Validated options; every field is one row of `OPTIONS`."""
 
     preset: str = "spc"
-    placement: str = "learned"
-    eviction: str = "value"
-    checkpoints: int = 2
-    block_tokens: int = 512
-    gamma: float = 0.99
+    placement: str = _OURS.placement
+    eviction: str = _OURS.eviction
+    checkpoints: int = _OURS.checkpoints
+    block_tokens: int = _OURS.block_tokens
+    gamma: float = _OURS.gamma
     state: str = ""
     state_pass: str = "off"
 
@@ -56,15 +59,16 @@ class SpcOptions:
             checkpoints=self.checkpoints,
             gamma=self.gamma,
             block_tokens=self.block_tokens,
-            ends=self.preset != "paper",
+            ends=_PAPER.ends if self.preset == "paper" else _OURS.ends,
             slack=self.placement in ("learned", "ladder") and self.eviction == "value",
         )
 
 
 PRESETS: dict[str, dict[str, Any]] = {
     "spc": {},
-    # the published recipe: absolute-depth DP, M per entry, LRU
-    "paper": {"placement": "dp", "eviction": "lru", "checkpoints": 4, "gamma": 0.99},
+    "paper": {
+        name: getattr(_PAPER, name) for name in ("placement", "eviction", "checkpoints", "gamma")
+    },
     "stock": {"placement": "none", "eviction": "lru"},
 }
 """What each preset fixes; a flag that says something else is refused."""

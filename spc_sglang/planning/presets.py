@@ -35,7 +35,7 @@ class PolicyOptions:
     """M, interior positions a request; `balanced`, `log`, `dp` and `learned` use it."""
     gamma: float = 0.99
     """How fast learnt laws forget, per sample."""
-    block_tokens: int = 2048
+    block_tokens: int = 512
     """Step of placement `block`."""
     price_tokens: float = PRICE_TOKENS
     """What a `learned` position must be expected to save."""

@@ -10,6 +10,7 @@ import pytest
 
 from spc_sglang.adapter import options
 from spc_sglang.adapter.options import SpcOptions
+from spc_sglang.planning.presets import PRESETS as POLICIES
 
 
 def parse(*argv: str) -> dict[str, str]:
@@ -57,6 +58,12 @@ def test_bad_values_name_their_source(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         options.from_texts(texts, environment)
+
+
+def test_the_server_runs_the_policies_of_the_replay() -> None:
+    """One home for what "spc" and "paper" mean."""
+    assert SpcOptions().policy() == POLICIES["spc"]
+    assert options.from_texts({"preset": "paper"}, {}).policy() == POLICIES["paper"]
 
 
 def test_presets() -> None:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 import requests
 
-from spc_sglang.adapter.cpu import stubs
 from spc_sglang.adapter.cpu.models import build_model
 from spc_sglang.adapter.cpu.server import CpuServerConfig, running_server
+from tests.reference import greedy_logprobs
 
 pytestmark = pytest.mark.sglang
 
@@ -84,20 +84,11 @@ def largest_difference(one: list[float], other: list[float]) -> float:
 
 def test_greedy_tokens_equal_transformers(stock: Stock) -> None:
     """transformers chooses the same 16 tokens with the same log-probabilities."""
-    import torch
-
-    stubs.tolerate_cuda_torchvision()
-    from transformers import AutoModelForCausalLM
-
     prompt = make_prompt(170, seed=7)
     stock.flush()
     answer = stock.generate(prompt)
-    model = AutoModelForCausalLM.from_pretrained(stock.model, dtype=torch.float32).eval()
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt + answer.tokens])).logits[0].float()
-    table = torch.log_softmax(logits[len(prompt) - 1 : -1], dim=-1)
-    assert table.argmax(-1).tolist() == answer.tokens
-    expected = [table[row, token].item() for row, token in enumerate(answer.tokens)]
+    chosen, expected = greedy_logprobs(stock.model, prompt, answer.tokens)
+    assert chosen == answer.tokens
     assert largest_difference(expected, answer.logprobs) < ROUNDING
 
 

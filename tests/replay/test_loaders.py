@@ -145,7 +145,7 @@ def test_tokenizer_directory(tmp_path: Path) -> None:
     """A Hugging Face `tokenizer.json`; a folder without one is refused."""
     with pytest.raises(ValueError, match=r"no tokenizer\.json"):
         encoder(tmp_path)
-    tokenizers = pytest.importorskip("tokenizers")
+    tokenizers = pytest.importorskip("tokenizers", reason="reads a tokenizer.json")
     model = tokenizers.models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?")
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
