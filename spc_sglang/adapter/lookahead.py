@@ -13,6 +13,7 @@ from typing import Any
 
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
+from spc_sglang.adapter.capture import namespace_of
 from spc_sglang.planning.mirror import Handle
 from spc_sglang.planning.retention import Retention, expected_hits
 
@@ -82,6 +83,4 @@ def _extends(req: Any, earlier: Any) -> bool:
     count = len(head)
     if count > len(ids) or (count and ids[count - 1] != head[-1]):
         return False
-    return (req.extra_key, req.cache_salt) == (earlier.extra_key, earlier.cache_salt) and (
-        ids[:count] == head
-    )
+    return namespace_of(req) == namespace_of(earlier) and ids[:count] == head
