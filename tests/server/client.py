@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +35,14 @@ class Client:
         self.base_url = base_url
 
     def generate(self, prompt: Sequence[int], *, new_tokens: int = 6) -> Answer:
+        return self.generate_together([prompt], new_tokens=new_tokens)[0]
+
+    def generate_together(
+        self, prompts: Sequence[Sequence[int]], *, new_tokens: int = 6
+    ) -> list[Answer]:
+        """All prompts in one message to the scheduler, answers in their order."""
         body = {
-            "input_ids": list(prompt),
+            "input_ids": [list(prompt) for prompt in prompts],
             "sampling_params": {
                 "temperature": 0,
                 "max_new_tokens": new_tokens,
@@ -47,18 +52,7 @@ class Client:
         }
         reply = requests.post(self.base_url + "/generate", json=body, timeout=120)
         reply.raise_for_status()
-        meta = reply.json()["meta_info"]
-        outputs = meta["output_token_logprobs"]
-        return Answer(
-            meta["cached_tokens"],
-            tuple(entry[1] for entry in outputs),
-            tuple(entry[0] for entry in outputs),
-        )
-
-    def generate_together(self, prompts: Sequence[Sequence[int]]) -> list[Answer]:
-        """All prompts at once, answers in their order."""
-        with ThreadPoolExecutor(len(prompts)) as pool:
-            return list(pool.map(self.generate, prompts))
+        return [_answer(entry["meta_info"]) for entry in reply.json()]
 
     def abandon(self, prompt: Sequence[int], *, after_s: float) -> None:
         """Send a request and hang up before its answer."""
@@ -88,6 +82,15 @@ class Client:
         reply = requests.get(self.base_url + "/server_info", timeout=30)
         reply.raise_for_status()
         return reply.json()["internal_states"][0]["spc"]
+
+
+def _answer(meta: dict[str, Any]) -> Answer:
+    outputs = meta["output_token_logprobs"]
+    return Answer(
+        meta["cached_tokens"],
+        tuple(entry[1] for entry in outputs),
+        tuple(entry[0] for entry in outputs),
+    )
 
 
 def tokens(count: int, seed: int) -> list[int]:
