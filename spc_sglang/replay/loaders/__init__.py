@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from spc_sglang.replay.loaders import documents, mooncake, text, weka
+from spc_sglang.replay.loaders import documents, mooncake, request_log, text, weka
 from spc_sglang.replay.loaders.tokens import Encode, encoder
 from spc_sglang.replay.trace import Request
 
@@ -28,6 +28,9 @@ class Source:
 FORMATS: dict[str, Callable[[Source], Iterator[Request]]] = {
     "mooncake": lambda source: chain.from_iterable(map(mooncake.load, source.paths)),
     "weka": lambda source: weka.load(_files(source.paths)),
+    "sglang": lambda source: request_log.load(
+        _files(source.paths), source.encode, by_bytes=source.tokenizer is None
+    ),
     "text": lambda source: text.load(_files(source.paths), source.encode),
     "quality": lambda source: documents.quality(source.paths, source.encode, source.seed),
     "narrativeqa": lambda source: documents.narrativeqa(source.paths, source.encode, source.seed),

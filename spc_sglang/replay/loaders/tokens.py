@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +29,19 @@ def encoder(directory: Path | None) -> Encode:
 
 def text_request(encode: Encode, prompt: str, output: str = "") -> Request:
     """Blocks of the prompt and of what follows it; equal 64 tokens give equal keys."""
-    prompt_ids = encode(prompt)
-    ids = np.array(prompt_ids + (encode(output) if output else []), dtype=np.int32)
-    keys = [
+    return ids_request(encode(prompt), encode(output) if output else [])
+
+
+def ids_request(
+    prompt: Sequence[int], output: Sequence[int], namespace: Sequence[object] = ()
+) -> Request:
+    """The same from token ids; prompts of different namespaces share nothing."""
+    ids = np.array([*prompt, *output], dtype=np.int32)
+    keys: list[Hashable] = [
         ids[start : start + BLOCK_TOKENS].tobytes()
         for start in range(0, whole_blocks(len(ids)) * BLOCK_TOKENS, BLOCK_TOKENS)
     ]
-    prompt_blocks = min(whole_blocks(len(prompt_ids)), len(keys))
+    if keys and any(namespace):
+        keys[0] = (keys[0], *map(str, namespace))
+    prompt_blocks = min(whole_blocks(len(prompt)), len(keys))
     return Request(keys[:prompt_blocks], keys[prompt_blocks:])
