@@ -21,37 +21,46 @@ from pathlib import Path
 
 import numpy as np
 
-from spc_sglang.replay import report
+from spc_sglang.replay import pareto, report
 from spc_sglang.replay.contenders import CONTENDERS
 from spc_sglang.replay.loaders import FORMATS, Source
 from spc_sglang.replay.metrics import HEADER, Row, line, row
+from spc_sglang.replay.model_bytes import SHAPES, ModelBytes, given, named
 from spc_sglang.replay.simulator import Simulator
 from spc_sglang.replay.trace import BLOCK_TOKENS, Trace
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status, 2 for bad input with one line that says what."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    arguments = _parser().parse_args(given)
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = _parser().parse_args(words)
     try:
         policies, slots = _policies(arguments.policies), _slots(arguments.slots)
         _check_limits(arguments)
+        model = _model(arguments)
         source = Source(tuple(arguments.paths), arguments.tokenizer, arguments.seed)
         requests = FORMATS[arguments.format](source)
         trace = Trace.of(islice(requests, arguments.limit))
-        rows = _replay(trace, policies, slots, arguments.kv_tokens, quiet=arguments.json)
-        about = _about(given, arguments, trace)
+        rows = _replay(trace, policies, slots, arguments.kv_tokens, model, quiet=arguments.json)
+        about = _about(words, arguments, trace, model)
         if arguments.report is not None:
             print(f"report: {report.write(arguments.report, rows, about)}", file=sys.stderr)
     except (ValueError, OSError) as error:
         print(f"spc-sglang replay: {error}", file=sys.stderr)
         return 2
-    print(json.dumps({**about, "rows": [asdict(r) for r in rows]}))
+    fronts = pareto.as_json(rows)
+    print(json.dumps({**about, "rows": [asdict(r) for r in rows], "pareto": fronts}))
     return 0
 
 
 def _replay(
-    trace: Trace, policies: list[str], slots: list[int], kv_tokens: int | None, *, quiet: bool
+    trace: Trace,
+    policies: list[str],
+    slots: list[int],
+    kv_tokens: int | None,
+    model: ModelBytes | None,
+    *,
+    quiet: bool,
 ) -> list[Row]:
     rows: list[Row] = []
     if not quiet:
@@ -60,8 +69,11 @@ def _replay(
         for name in policies:
             _progress(len(rows), len(slots) * len(policies), f"{name} at {pool}")
             begin = time.perf_counter()
-            outcome = Simulator(trace, CONTENDERS[name](pool, trace), kv_tokens).run()
-            rows.append(row(name, pool, outcome, time.perf_counter() - begin))
+            simulator = Simulator(trace, CONTENDERS[name](pool, trace), kv_tokens)
+            outcome = simulator.run()
+            seconds = time.perf_counter() - begin
+            resident = simulator.tree.num_resident * BLOCK_TOKENS
+            rows.append(row(name, pool, outcome, seconds, kv_tokens=resident, model=model))
             if not quiet:
                 print(line(rows[-1]), flush=True)
     _progress(1, 1, "done")
@@ -86,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json (else bytes)")
     replay.add_argument("--limit", type=int, help="first N requests only")
     replay.add_argument("--seed", type=int, default=0, help="order of questions on documents")
+    sizes = replay.add_mutually_exclusive_group()
+    sizes.add_argument("--model", metavar="NAME", help=f"count bytes held: {', '.join(SHAPES)}")
+    sizes.add_argument("--model-bytes", metavar="STATE,KV", help="bytes a checkpoint, a KV token")
     replay.add_argument("--report", type=Path, metavar="DIR", help="write an HTML page there")
     replay.add_argument("--json", action="store_true", help="the JSON line only")
     return parser
@@ -109,6 +124,12 @@ def _slots(chosen: str) -> list[int]:
     return sizes
 
 
+def _model(arguments: argparse.Namespace) -> ModelBytes | None:
+    if arguments.model is not None:
+        return named(arguments.model)
+    return None if arguments.model_bytes is None else given(arguments.model_bytes)
+
+
 def _check_limits(arguments: argparse.Namespace) -> None:
     if arguments.limit is not None and arguments.limit < 1:
         raise ValueError(f"limit {arguments.limit}: need at least 1 request")
@@ -116,14 +137,18 @@ def _check_limits(arguments: argparse.Namespace) -> None:
         raise ValueError(f"kv-tokens {arguments.kv_tokens}: need at least {BLOCK_TOKENS}")
 
 
-def _about(given: list[str], arguments: argparse.Namespace, trace: Trace) -> dict[str, object]:
+def _about(
+    words: list[str], arguments: argparse.Namespace, trace: Trace, model: ModelBytes | None
+) -> dict[str, object]:
     return {
-        "command": shlex.join(["spc-sglang", *given]),
+        "command": shlex.join(["spc-sglang", *words]),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "format": arguments.format,
         "requests": len(trace),
         "kv_tokens": arguments.kv_tokens,
+        "model": None if model is None else model.name,
+        "model_bytes": None if model is None else asdict(model),
         "seed": arguments.seed,
         "block_tokens": BLOCK_TOKENS,
     }

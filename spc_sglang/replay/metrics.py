@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spc_sglang.replay.model_bytes import ModelBytes
 from spc_sglang.replay.simulator import Outcome
 
 
@@ -30,10 +31,23 @@ class Row:
     """Overlap over replay tokens, E[T] / E[T - l]; None if nothing was lost."""
     resumed_tokens_per_capture: float
     peak_live: int
+    """Checkpoints held at the peak."""
+    kv_tokens: int
+    """Tokens whose KV is resident at the end."""
+    held_bytes: int | None
+    """Bytes of both for the given model; None without one."""
     seconds: float
 
 
-def row(policy: str, slots: int, outcome: Outcome, seconds: float) -> Row:
+def row(
+    policy: str,
+    slots: int,
+    outcome: Outcome,
+    seconds: float,
+    *,
+    kv_tokens: int = 0,
+    model: ModelBytes | None = None,
+) -> Row:
     """Summarise one replay; ValueError if the trace had no request."""
     if not outcome.prompt_tokens:
         raise ValueError("the trace has no request: check the paths and --limit")
@@ -56,8 +70,14 @@ def row(policy: str, slots: int, outcome: Outcome, seconds: float) -> Row:
         reduction_factor=_ratio(matched.sum(), lost.sum()) if lost.any() else None,
         resumed_tokens_per_capture=round(float(resumed.sum()) / captures, 1),
         peak_live=outcome.peak_live,
+        kv_tokens=kv_tokens,
+        held_bytes=None if model is None else _held_bytes(model, outcome.peak_live, kv_tokens),
         seconds=round(seconds, 2),
     )
+
+
+def _held_bytes(model: ModelBytes, checkpoints: int, kv_tokens: int) -> int:
+    return checkpoints * model.state_bytes + kv_tokens * model.kv_token_bytes
 
 
 def _ratio(part: np.int64, whole: np.int64) -> float:

@@ -48,14 +48,36 @@ def test_report_is_one_page_that_loads_nothing(trace_file: Path, tmp_path: Path)
     arguments = ["--slots", "2,8", "--report", str(tmp_path / "out")]
     assert main(["replay", "--format", "mooncake", str(trace_file), *arguments]) == 0
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert page.count("<tr><td>") == 2 * len(CONTENDERS)
     assert not any(word in page for word in ("<script", "<link", "http", "src="))
+
+
+def test_bytes_of_a_model(
+    trace_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two prompts of 32 blocks share 24: 40 blocks of KV, and what is live at the peak."""
+    arguments = ["--policies", "end,none", "--slots", "4", "--model-bytes", "1000,10"]
+    report = ["--report", str(tmp_path / "out")]
+    assert main(["replay", "--format", "mooncake", str(trace_file), *arguments, *report]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    end, nothing = result["rows"]
+    assert (end["kv_tokens"], nothing["kv_tokens"]) == (2560, 2560)
+    assert (end["peak_live"], end["held_bytes"]) == (2, 2 * 1000 + 2560 * 10)
+    assert (nothing["share"], nothing["held_bytes"]) == (0.0, 25600)
+    expected = [("none", 0.0), ("end", end["share"])]
+    for cost in ("bytes", "checkpoints"):
+        assert [(r["policy"], r["share"]) for r in result["pareto"][cost]] == expected
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 4
+    assert "1000,10 bytes" in page
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (["--model", "gpt"], "'gpt'"),
+        (["--model-bytes", "12"], "'12'"),
         (["--policies", "best"], "'best'"),
         (["--slots", "0"], "slots 0"),
         (["--slots", "many"], "'many'"),
