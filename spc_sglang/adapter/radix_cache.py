@@ -16,6 +16,7 @@ from sglang.srt.mem_cache.base_prefix_cache import (
     EvictParams,
     EvictResult,
     InsertParams,
+    InsertResult,
     MatchPrefixParams,
     MatchResult,
 )
@@ -23,6 +24,7 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
+from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import mamba_checkpoint_grid
 
@@ -288,9 +290,35 @@ class SpcRadixCache(UnifiedRadixCache):
     def _insert_state(self, req: Any, depth: int, slot: torch.Tensor) -> bool:
         """Split the request's path at `depth` and give that node the state.
 
-        Returns False if the node has one. The KV is already the tree's own, hence
-        `prev_prefix_len=depth`: the insert frees nothing as a duplicate.
+        Returns False if the node has one. The KV is already the tree's own.
         """
+        if isinstance(self.tree_core, UnifiedTreeCore):
+            return self._state_on_own_path(req, depth, slot)
+        return self._state_by_insert(req, depth, slot)
+
+    def _state_on_own_path(self, req: Any, depth: int, slot: torch.Tensor) -> bool:
+        """Climb from the request's own node, which is locked, instead of matching from the root.
+
+        O(nodes between) and one split; an insert compares and copies `depth` tokens.
+        """
+        node, end = self.tree_core.node_by_id(req.last_node), req.kv.cache_protected_len
+        while end - len(node.key) >= depth:
+            end -= len(node.key)
+            node = node.parent
+        actions: list[Any] = []
+        if end > depth:
+            kept = len(node.key) - (end - depth)
+            node, action = self.tree_core._split_node(node.key, node, kept)
+            actions += [] if action is None else [action]
+        result = InsertResult(prefix_len=depth)
+        state = InsertParams(mamba_value=slot)
+        mamba = self.components[ComponentType.MAMBA]
+        mamba.commit_insert_component_data(node, False, state, result, actions)
+        self._apply_cache_actions(actions)
+        return not result.mamba_exist
+
+    def _state_by_insert(self, req: Any, depth: int, slot: torch.Tensor) -> bool:
+        """The same through `insert`; `prev_prefix_len=depth`: it frees nothing as a duplicate."""
         row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx, :depth]
         result = self.insert(
             InsertParams(

@@ -50,15 +50,16 @@ class Admission:
 
     @property
     def from_end(self) -> int | None:
-        """Tokens from the first overlap in the owner's own text to its prompt end, else None.
+        """Tokens from the first overlap in the owner's own text to its tail, else None.
 
-        0 where the overlap goes on into what followed the owner's prompt.
+        The tail is the deepest checkpoint that the owner's prompt can leave; 0 where it serves.
         """
         if self.owner_prompt is None or self.overlap_depth <= self.owner_overlap:
             return None
         if self.earlier_visits > 0:
             return None
-        return max(0, self.owner_prompt - self.overlap_depth)
+        tail = (self.owner_prompt - 1) // BUCKET_TOKENS * BUCKET_TOKENS
+        return max(0, tail - self.overlap_depth)
 
 
 class WeightedHistogram:

@@ -29,6 +29,7 @@ from spc_sglang.planning.class_rates import (
     clock_offset,
 )
 from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path
+from spc_sglang.planning.observation import BUCKET_TOKENS
 
 GHOSTS_PER_SLOT = 2
 EVICTIONS = ("value", "lru")
@@ -113,7 +114,7 @@ class Retention:
         ghost = _deepest_ghost(nodes, restore_depth)
         if ghost is not None:
             self._used(ghost)
-        earlier_visits = nodes[-1].passes - 1 if nodes else 0
+        earlier_visits = _visits(nodes)
         for node in nodes:
             node.passes += 1
             node.heat = node.heat_now(self.now) + 1.0
@@ -336,6 +337,17 @@ def expected_hits(resume_points: Sequence[Handle | None]) -> dict[Handle, float]
         if handle is not None:
             hits[handle] = hits.get(handle, 0.0) + 1.0 / (position + 1)
     return hits
+
+
+def _visits(nodes: Sequence[Node]) -> int:
+    """Earlier requests that matched to the last node's grid position, the owner left out.
+
+    A few equal tokens beyond a place that is often visited do not make a new place.
+    """
+    if not nodes:
+        return 0
+    place = nodes[-1].depth // BUCKET_TOKENS * BUCKET_TOKENS
+    return next(node for node in nodes if node.depth >= place).passes - 1
 
 
 def _deepest_ghost(nodes: Sequence[Node], restore_depth: int) -> Checkpoint | None:

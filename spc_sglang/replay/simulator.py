@@ -89,7 +89,7 @@ class Simulator:
                 prompt=prompt * BLOCK_TOKENS,
                 overlap_depth=overlap * BLOCK_TOKENS,
                 restore_depth=restore_tokens,
-                owner_prompt=None if owner_blocks is None else owner_blocks * BLOCK_TOKENS,
+                owner_prompt=None if owner_blocks is None else owner_blocks * BLOCK_TOKENS + 1,
                 earlier_visits=visits,
             )
         )

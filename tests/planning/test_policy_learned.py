@@ -59,7 +59,7 @@ def test_histogram_survives_rescaling_and_saving() -> None:
 
 def test_from_end_is_measured_in_the_owners_text_only() -> None:
     """No sample without a match, nor for an overlap that is not deeper than the owner's own."""
-    assert Admission(1000, 400, 0, owner_prompt=900, owner_overlap=100).from_end == 500
+    assert Admission(1000, 400, 0, owner_prompt=900, owner_overlap=100).from_end == 496
     assert Admission(1000, 100, 0, owner_prompt=900, owner_overlap=100).from_end is None
     assert Admission(1000, 400, 0, owner_prompt=900, earlier_visits=1).from_end is None
     assert Admission(1000, 0, 0).from_end is None

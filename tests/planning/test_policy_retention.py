@@ -46,6 +46,15 @@ def test_a_request_that_goes_on_from_a_tail_continues() -> None:
     assert not retention.admitted([], None).continues
 
 
+def test_a_few_equal_tokens_more_are_no_new_place() -> None:
+    """Visits count by the 64-token grid: past a popular prefix two prompts agree by chance."""
+    retention = Retention(slots=9)
+    retention.grown(chain(640, 645, 710))
+    told = [retention.admitted(chain(*depths), None) for depths in ([640], [640], [640, 645])]
+    assert [admitted.earlier_visits for admitted in told] == [0, 1, 2]
+    assert retention.admitted(chain(640, 645, 710), None).earlier_visits == 0
+
+
 def test_rates_are_hits_over_exposure() -> None:
     """alpha = (H + 1) / (X + 1); watching from age 0 to 30 is an exposure of ln 2."""
     rates = ClassRates()

@@ -13,15 +13,16 @@ def activate():
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register(
-        "sglang.srt.mem_cache.unified_radix_cache.UnifiedRadixCache.insert",
+        "sglang.srt.mem_cache.unified_cache.components.MambaComponent"
+        ".commit_insert_component_data",
         zero_state,
         HookType.BEFORE,
     )
 
 
-def zero_state(self, params):
+def zero_state(self, node, is_new_leaf, params, result, cache_actions):
     if params.mamba_value is not None:
-        pool = self.req_to_token_pool.mamba_pool.mamba_cache
+        pool = self.cache.req_to_token_pool.mamba_pool.mamba_cache
         pool.temporal[:, params.mamba_value] = 0
 """
 
