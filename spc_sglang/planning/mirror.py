@@ -59,7 +59,11 @@ class Checkpoint:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One tree node. `passes` counts requests whose prompt went through it, creator included."""
+    """One tree node. `passes` counts requests whose prompt went through it, creator included.
+
+    `ended` says that a request ended here once and left its tail; `touched` is the place's last
+    use in the LRU pool that the guard follows, 0 for never.
+    """
 
     handle: Handle
     depth: int
@@ -68,6 +72,8 @@ class Node:
     heat: float = 1.0
     heated_at: int = 0
     live_below: int = 0
+    ended: bool = False
+    touched: int = 0
     checkpoint: Checkpoint | None = None
     children: dict[Handle, Node] = field(default_factory=dict)
 

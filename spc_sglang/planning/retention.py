@@ -5,7 +5,8 @@
 `gap` is what one hit saves: depth minus the depth of the nearest live checkpoint above, in
 tokens. `alpha[class] / (b + age)` is the chance that the next request asks for it; it falls like
 a Pareto return time, and the rates are learnt (`class_rates`). Evicted checkpoints stay watched
-as ghosts, so that a class is not forgotten because it was never kept. Time is the number of
+as ghosts, so that a class is not forgotten because it was never kept. Where LRU would have resumed
+more, the states it would hold are kept out of the choice (`lru_guard`). Time is the number of
 admitted requests: two schedulers that see the same requests decide alike.
 
 Report to it, in this order for one request: `admitted`, then `grown` and `split` as the tree
@@ -28,12 +29,15 @@ from spc_sglang.planning.class_rates import (
     class_of,
     clock_offset,
 )
+from spc_sglang.planning.lru_guard import LruGuard
 from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path
 from spc_sglang.planning.observation import BUCKET_TOKENS
 
 GHOSTS_PER_SLOT = 2
 EVICTIONS = ("value", "lru")
 _GROWTH = 2
+_KEPT = 1e12
+"""Above any value: goes only if nothing else can, the least recently touched first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Admitted:
 
     ghost_hit: bool
     continues: bool
-    """Whether it resumes from the tail of an earlier request: a conversation that goes on."""
+    """Whether it goes on from the end of an earlier request, kept or not: a conversation."""
     earlier_visits: int
     """Earlier requests whose match went through the deepest matched node, its creator left out."""
     overlaps: tuple[tuple[int, float], ...]
@@ -65,6 +69,7 @@ class Retention:
         self.eviction = eviction
         self.now = 0
         self.rates = ClassRates(clock_offset(slots))
+        self.guard = LruGuard(slots)
         self._clear()
 
     def _clear(self) -> None:
@@ -76,6 +81,7 @@ class Retention:
         self._last_use = np.zeros(capacity)
         self._class = np.zeros(capacity, dtype=np.int64)
         self._order = np.zeros(capacity, dtype=np.int64)
+        self._touched = np.zeros(capacity, dtype=np.int64)
         self._inserts = 0
 
     def __len__(self) -> int:
@@ -106,7 +112,6 @@ class Retention:
             self.rates.halve()
         nodes = self.mirror.follow(path, self.now)
         restore_depth = 0
-        continues = restored is not None and self.kind_of(restored).is_tail
         if restored is not None:
             checkpoint = self._live_checkpoint(restored)
             restore_depth = checkpoint.node.depth
@@ -114,6 +119,9 @@ class Retention:
         ghost = _deepest_ghost(nodes, restore_depth)
         if ghost is not None:
             self._used(ghost)
+        continues = any(node.ended for node in nodes if node.depth >= restore_depth)
+        if nodes:
+            self._compare_with_lru(nodes, restore_depth)
         earlier_visits = _visits(nodes)
         for node in nodes:
             node.passes += 1
@@ -147,6 +155,9 @@ class Retention:
         checkpoint = Checkpoint(node, kind, len(self._live), self.now, self.now)
         node.checkpoint = checkpoint
         self._append(checkpoint)
+        if kind.is_tail:
+            node.ended = True
+            self._touch(node)
         above = node.live_ancestor()
         self._set_gaps(node, above)
         self._count_below(node, 1)
@@ -207,7 +218,8 @@ class Retention:
         """The live checkpoint of least value, or None if all are excluded or locked.
 
         `queue_hits` adds hits that the waiting queue promises to a handle: the value becomes
-        gap * (alpha / (b + age) + hits). Ties go to the one inserted first. One pass over S.
+        gap * (alpha / (b + age) + hits). What the guard keeps goes only where nothing else can.
+        Ties go to the one inserted first. A few passes over S.
         """
         scores = self.scores()
         if queue_hits and self.eviction == "value":
@@ -215,6 +227,10 @@ class Retention:
                 if self.is_live(handle):
                     slot = self._live_checkpoint(handle).slot
                     scores[slot] += self._gap[slot] * hits
+        if self.guard.share > 0.0 and self.eviction == "value":
+            touched = self._touched[: len(self._live)]
+            kept = self.guard.kept(touched)
+            scores[kept] = _KEPT + touched[kept]
         for handle in exclude:
             if self.is_live(handle):
                 scores[self._live_checkpoint(handle).slot] = np.inf
@@ -265,6 +281,22 @@ class Retention:
         if checkpoint.slot >= 0:
             self._last_use[checkpoint.slot] = self.now
 
+    def _compare_with_lru(self, nodes: Sequence[Node], restore_depth: int) -> None:
+        last = nodes[-1]
+        lru = self.guard.resumes_from(nodes)
+        lru_depth = 0 if lru is None else lru.depth
+        if lru is not None:
+            self._touch(lru)
+        if last.depth > lru_depth:
+            self._touch(last)  # the branch point that it would store
+        self.guard.compared(last.depth, lru_depth, restore_depth)
+
+    def _touch(self, node: Node) -> None:
+        self.guard.touch(node)
+        if node.is_live:
+            assert node.checkpoint is not None
+            self._touched[node.checkpoint.slot] = node.touched
+
     def _book(self, checkpoint: Checkpoint) -> None:
         born = checkpoint.last_use
         self.rates.watched(checkpoint.of_class, checkpoint.booked - born, self.now - born)
@@ -299,11 +331,12 @@ class Retention:
     def _append(self, checkpoint: Checkpoint) -> None:
         slot = checkpoint.slot
         if slot == len(self._gap):
-            for name in ("_gap", "_last_use", "_class", "_order"):
+            for name in ("_gap", "_last_use", "_class", "_order", "_touched"):
                 array = getattr(self, name)
                 setattr(self, name, np.resize(array, _GROWTH * slot))
         self._live.append(checkpoint)
         self._last_use[slot] = self.now
+        self._touched[slot] = checkpoint.node.touched
         self._order[slot] = self._inserts
         self._inserts += 1
         self._classify(checkpoint)
@@ -315,7 +348,7 @@ class Retention:
         if moved is checkpoint:
             return
         last = moved.slot
-        for array in (self._gap, self._last_use, self._class, self._order):
+        for array in (self._gap, self._last_use, self._class, self._order, self._touched):
             array[slot] = array[last]
         self._live[slot] = moved
         moved.slot = slot

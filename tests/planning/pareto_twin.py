@@ -31,6 +31,9 @@ class Twin:
         self.ghosts: dict[Prefix, Watched] = {}
         self.hits: dict[tuple[bool, bool, int], float] = {}
         self.exposure: dict[tuple[bool, bool, int], float] = {}
+        self.touched: list[Prefix] = []
+        self.ends: set[Prefix] = set()
+        self.share = self.matched = self.requests = 0.0
 
     def above(self, prefix: Prefix) -> Prefix:
         return max(
@@ -68,8 +71,32 @@ class Twin:
         if self.above(prefix):
             self.book(self.live[self.above(prefix)])
 
+    def follow_lru(self, prompt: Prefix, matched: int, restored: int) -> None:
+        held = set(self.touched[-self.slots :])
+        lru = max((d for d in range(1, matched + 1) if prompt[:d] in held), default=0)
+        if lru:
+            self.touched.append(prompt[:lru])
+        if matched > lru:
+            self.touched.append(prompt[:matched])
+        self.matched = 0.99 * self.matched + matched
+        self.requests = 0.99 * self.requests + 1.0
+        gain = (lru - restored) / (self.matched / self.requests)
+        self.share = min(1.0, max(0.0, 0.998 * self.share + 0.2 * gain))
+
+    def kept(self, prefix: Prefix) -> int:
+        """0 if it may go, else how late it was touched."""
+        if prefix not in self.touched:
+            return 0
+        last = len(self.touched) - self.touched[::-1].index(prefix)
+        return last if last > len(self.touched) - self.share * self.slots else 0
+
+    def continues(self, prompt: Prefix, matched: int, restored: int) -> bool:
+        return any(prompt[:d] in self.ends for d in range(max(1, restored), matched + 1))
+
     def admit(self, prompt: Prefix, matched: int, restored: int) -> bool:
         self.now += 1
+        if matched:
+            self.follow_lru(prompt, matched, restored)
         if self.now % 1024 == 0:
             for table in (self.hits, self.exposure):
                 for cls in table:
@@ -91,6 +118,9 @@ class Twin:
         w = Watched(kind, self.now, self.now, self.count, (False, False, 0))
         self.live[prefix] = w
         w.cls = self.class_of(prefix, kind)
+        if kind in ("tail", "turn"):
+            self.touched.append(prefix)
+            self.ends.add(prefix)
         self.child_changed(prefix)
         self.reclassify()
 
@@ -112,6 +142,6 @@ class Twin:
         candidates = [p for p in self.live if p not in exclude]
         return min(
             candidates,
-            key=lambda p: (self.value(p, queued.get(p, 0.0)), self.live[p].order),
+            key=lambda p: (self.kept(p), self.value(p, queued.get(p, 0.0)), self.live[p].order),
             default=None,
         )

@@ -46,6 +46,37 @@ def test_a_request_that_goes_on_from_a_tail_continues() -> None:
     assert not retention.admitted([], None).continues
 
 
+def test_a_conversation_goes_on_although_its_state_is_gone() -> None:
+    """Else starved chats count as one-off prompts, whose rate is low, and starve for ever."""
+    retention = Retention(slots=9)
+    retention.grown(chain(640))
+    retention.inserted("n640", Kind.TAIL)
+    retention.evicted("n640", watch=False)
+    assert retention.admitted(chain(640), None).continues
+
+
+def test_what_lru_would_have_kept_is_kept_after_a_loss() -> None:
+    """A short chat among long prompts, evicted once by value: then its state outlives theirs."""
+    retention = Retention(slots=2)
+    retention.grown([("chat", 128)])
+    retention.inserted("chat", Kind.TAIL)
+    for name in ("a", "b"):
+        retention.admitted([], None)
+        retention.grown([(name, 6400)])
+        retention.inserted(name, Kind.TAIL)
+    assert retention.choose_victim(exclude=["b"]) == "chat"
+    assert retention.guard.share == 0.0
+    retention.evicted("chat")
+    for _ in range(5):  # the LRU pool of two places would hold it each time
+        retention.guard.touch(retention.mirror["chat"])
+        retention.admitted([("chat", 128)], None)
+    assert retention.guard.share == pytest.approx(0.2 * sum(0.998**k for k in range(5)))
+    retention.inserted("chat", Kind.TAIL)
+    retention.evicted("a")
+    assert retention.value("chat") < retention.value("b")
+    assert retention.choose_victim() == "b"
+
+
 def test_a_few_equal_tokens_more_are_no_new_place() -> None:
     """Visits count by the 64-token grid: past a popular prefix two prompts agree by chance."""
     retention = Retention(slots=9)
@@ -229,6 +260,7 @@ def one_request(
     live = [d for d in range(1, matched + 1) if prompt[:d] in twin.live]
     restored = live[-1] if live else 0
     told = retention.admitted(radix.path(prompt, matched), prompt[:restored] or None)
+    assert told.continues == twin.continues(prompt, matched, restored)
     assert told.ghost_hit == twin.admit(prompt, matched, restored)
     radix.mark(prompt)
     retention.grown(radix.path(prompt, len(prompt)))
@@ -258,8 +290,12 @@ def test_two_thousand_requests_agree_with_the_twin(slots: int) -> None:
     rng = random.Random(slots)
     retention, twin = Retention(slots), Twin(slots)
     radix, old = Radix(retention), list[Prefix]()
+    guarded = 0
     for _ in range(2000):
         one_request(rng, retention, radix, twin, old)
+        assert retention.guard.share == pytest.approx(twin.share, abs=1e-12)
+        guarded += twin.share > 0
+    assert 100 < guarded < 1900  # both ways of choosing a victim were at work
     assert twin.live.keys() == {p for p in twin.live if retention.is_live(p)}
     for prefix in twin.live:
         assert retention.value(prefix) == pytest.approx(twin.value(prefix), rel=1e-9)
