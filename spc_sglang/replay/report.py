@@ -10,7 +10,7 @@ from spc_sglang.replay import pareto, plot
 from spc_sglang.replay.metrics import Row
 from spc_sglang.replay.plot import Curve
 
-_STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}
+STYLE = """body{font:15px/1.45 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}
 table{border-collapse:collapse}td,th{padding:.25em .7em;text-align:right}
 td:first-child,th:first-child{text-align:left}tr:nth-child(even){background:#f4f6f8}
 svg text{font:12px system-ui,sans-serif}pre{background:#f4f6f8;padding:.6em;white-space:pre-wrap}"""
@@ -22,7 +22,7 @@ def write(directory: Path, rows: Sequence[Row], about: dict[str, object]) -> Pat
     page = directory / "index.html"
     page.write_text(
         "<!doctype html><html lang=en><meta charset=utf-8><title>spc-sglang replay</title>"
-        f"<style>{_STYLE}</style><h1>What each policy would have resumed</h1>"
+        f"<style>{STYLE}</style><h1>What each policy would have resumed</h1>"
         f"<p>{about['requests']} requests, format {escape(str(about['format']))}, blocks of "
         f"{about['block_tokens']} tokens, one request after the other.</p>"
         f"<pre>{escape(str(about['command']))}</pre>"
