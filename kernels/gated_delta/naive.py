@@ -46,10 +46,14 @@ def prepare_query_key(
 def recurrent(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor
 ) -> GatedDeltaResult:
-    """Token by token: the oracle of `chunked`, with the same arguments and result."""
+    """Token by token: the oracle of `chunked`, with the same arguments and result.
+
+    KDA: log_decay [T, HV, K], one decay a key channel. The result of a run cut anywhere and resumed
+    has the same bits.
+    """
     num_tokens = query.shape[0]
     output = torch.empty_like(value)
-    decay = log_decay.exp()[..., None, None]  # [T, HV, 1, 1]
+    decay = log_decay.exp().view(num_tokens, query.shape[1], 1, -1)  # [T, HV, 1, 1 or K]
     chunk_states = []
     for token in range(num_tokens):
         if token % CHUNK_TOKENS == 0:
@@ -157,9 +161,10 @@ def decode_update(
 ) -> tuple[Tensor, Tensor]:
     """One token of each of B sequences: output [B, HV, V] and new states [B, HV, V, K].
 
-    query, key [B, HV, K], value [B, HV, V], log_decay, beta [B, HV], states [B, HV, V, K]; fp32.
+    query, key [B, HV, K], value [B, HV, V], log_decay [B, HV] or [B, HV, K], beta [B, HV], states
+    [B, HV, V, K]; fp32.
     """
-    states = states * log_decay.exp()[..., None, None]
+    states = states * log_decay.exp().view(*value.shape[:2], 1, -1)
     error = value - (states @ key[..., None]).squeeze(-1)
     states = states + (error * beta[..., None])[..., None] * key[:, :, None, :]
     return (states @ query[..., None]).squeeze(-1), states

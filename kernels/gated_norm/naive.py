@@ -16,9 +16,12 @@ def rms_norm(rows: Tensor, eps: float) -> Tensor:
     return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
 
 
-def rms_norm_gated(rows: Tensor, weight: Tensor, gate: Tensor, eps: float) -> Tensor:
-    """rms_norm(rows) * weight * SiLU(gate); rows and gate [.., D], weight [D]."""
-    return (rms_norm(rows, eps) * weight.float() * silu(gate.float())).to(rows.dtype)
+def rms_norm_gated(
+    rows: Tensor, weight: Tensor, gate: Tensor, eps: float, *, sigmoid: bool = False
+) -> Tensor:
+    """rms_norm(rows) * weight * SiLU(gate), or sigmoid(gate); rows, gate [.., D], weight [D]."""
+    factor = torch.sigmoid(gate.float()) if sigmoid else silu(gate.float())
+    return (rms_norm(rows, eps) * weight.float() * factor).to(rows.dtype)
 
 
 def gemma_rms_norm(rows: Tensor, weight: Tensor, eps: float, head_dim: int) -> Tensor:
@@ -63,7 +66,8 @@ def delta_gates(
 ) -> tuple[Tensor, Tensor]:
     """fp32 log decay (<= 0) and beta (0 .. 1) of GDN, both [T, HV].
 
-    a, b [T, HV]; a_log, dt_bias [HV].
+    a, b [T, HV]; a_log, dt_bias [HV]. KDA's decay has a value a key channel: then a [T, HV, K],
+    dt_bias [HV, K] and a_log [HV, 1].
     """
     step = softplus(a.float() + dt_bias.float(), softplus_beta, softplus_threshold)
     return -a_log.float().exp() * step, torch.sigmoid(b.float())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spc_sglang.adapter.cpu import models
+from spc_sglang.adapter.cpu.model_families import OTHER_FAMILIES
 from spc_sglang.adapter.cpu.models import build_model
 
 
@@ -54,6 +55,24 @@ def test_shapes_are_consistent(family: str) -> None:
     assert shape.num_attention_heads % shape.num_key_value_heads == 0
     assert shape.num_linear_value_heads % shape.num_linear_key_heads == 0
     assert shape.linear_head_dim % 32 == 0
+
+
+@pytest.mark.parametrize("family", OTHER_FAMILIES)
+def test_other_families_have_layers_of_both_kinds(family: str, tmp_path: Path) -> None:
+    """Their decay starts slow as well, and every file is there that SGLang loads."""
+    from safetensors.torch import load_file
+
+    folder = build_model(family, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    weights = load_file(folder / "model.safetensors")
+    decays = [rows for name, rows in weights.items() if name.endswith("A_log")]
+    assert len(decays) == 3 and all(rows.min() > -3.0 and rows.max() < 0.5 for rows in decays)
+    assert any("self_attn" in name for name in weights)
+    if family == "kimi_linear":
+        assert config["linear_attn_config"]["kda_layers"] == [1, 2, 3]
+        assert not any("layers.0.block_sparse_moe" in name for name in weights)
+    else:
+        assert config["mamba_chunk_size"] == 64
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:

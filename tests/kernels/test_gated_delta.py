@@ -103,6 +103,29 @@ def test_decode_repeats_the_recurrence_and_ignores_the_batch() -> None:
         assert torch.equal(alone[0][0], output[row]) and torch.equal(alone[1][0], new_states[row])
 
 
+def test_a_decay_a_channel_is_the_same_rule_and_can_be_cut_anywhere() -> None:
+    """KDA: equal channels give the scalar decay's result, and different ones their own."""
+    query, key, value, log_decay, beta, state = make_inputs(70, SHAPES[1], seed=11)
+    channels = log_decay[..., None].expand(*log_decay.shape, 32)
+    scalar = naive.recurrent(query, key, value, log_decay, beta, state)
+    found = naive.recurrent(query, key, value, channels, beta, state)
+    for one, other in zip(scalar, found, strict=True):
+        assert torch.equal(one, other)
+    varied = channels * torch.linspace(0.5, 5, 32)
+    rows = (query, key, value, varied, beta)
+    whole = naive.recurrent(*rows, state)
+    assert (whole.output - found.output).abs().max() > 1e-3
+    for cut in (1, 33, 64):
+        head = naive.recurrent(*(row[:cut] for row in rows), state)
+        tail = naive.recurrent(*(row[cut:] for row in rows), head.state)
+        assert torch.equal(torch.cat([head.output, tail.output]), whole.output), cut
+        assert torch.equal(tail.state, whole.state)
+    step, states = naive.decode_update(*(row[:1] for row in rows), state[None])
+    torch.testing.assert_close(step[0], whole.output[0], atol=1e-5, rtol=1e-4)
+    expected = naive.recurrent(*(row[:1] for row in rows), state).state
+    torch.testing.assert_close(states[0], expected, atol=1e-5, rtol=1e-4)
+
+
 def test_query_and_key_are_expanded_to_the_value_heads() -> None:
     """Each key head serves consecutive value heads; queries carry the scale, keys do not."""
     raw = torch.randn(3, 2, 16, generator=torch.Generator().manual_seed(10))

@@ -30,6 +30,8 @@ def test_rms_norms_equal_torchs(dtype: torch.dtype) -> None:
     plain = functional.rms_norm(rows.float(), (32,), eps=1e-6)
     found = naive.rms_norm_gated(rows, weight, gate, 1e-6)
     close(found, plain * weight.float() * functional.silu(gate.float()))
+    opened = naive.rms_norm_gated(rows, weight, gate, 1e-6, sigmoid=True)
+    close(opened, plain * weight.float() * torch.sigmoid(gate.float()))
     heads = naive.gemma_rms_norm(rows.view(3, 64), weight, 1e-6, 32)
     close(heads, plain * (1 + weight.float()))
     assert found.dtype == heads.dtype == dtype and heads.shape == (6, 32)

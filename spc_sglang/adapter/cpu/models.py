@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from spc_sglang.adapter.cpu import stubs
+from spc_sglang.adapter.cpu.model_families import OTHER_FAMILIES, Family
 
 STAMP_NAME = "spc-model.json"
 BUILDER_VERSION = 1  # counts changes here that change the models
@@ -28,7 +29,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Sizes of one model; the layer pattern is three linear layers, then one attention layer."""
+    """Sizes of a gated-delta model: three linear layers, then one attention layer, and again."""
 
     architecture: str  # transformers module: qwen3_5 or qwen3_next
     hidden_size: int
@@ -59,50 +60,77 @@ FAMILIES: dict[str, ModelShape] = {
 def build_model(family: str, folder: Path, *, dtype: str = "float32", seed: int = 0) -> Path:
     """Write the model and its tokenizer to `folder` unless they are there; returns `folder`.
 
-    ValueError for a family that is not in FAMILIES or a dtype that is not in DTYPES.
+    ValueError for a family that is not in FAMILIES or OTHER_FAMILIES, or a dtype not in DTYPES.
     """
-    if family not in FAMILIES:
-        raise ValueError(f"family {family!r} is not one of {', '.join(FAMILIES)}")
+    known = (*FAMILIES, *OTHER_FAMILIES)
+    if family not in known:
+        raise ValueError(f"family {family!r} is not one of {', '.join(known)}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
-    shape = FAMILIES[family]
-    recipe = json.dumps([BUILDER_VERSION, asdict(shape), dtype, seed])
+    sizes = asdict(FAMILIES[family]) if family in FAMILIES else family
+    recipe = json.dumps([BUILDER_VERSION, sizes, dtype, seed])
     stamp = {"family": family, "recipe": hashlib.sha256(recipe.encode()).hexdigest()}
     path = folder / STAMP_NAME
     if path.is_file() and json.loads(path.read_text()) == stamp:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    _write_weights(shape, folder, dtype, seed)
+    stubs.tolerate_cuda_torchvision()
+    made = _gated_delta(FAMILIES[family]) if family in FAMILIES else OTHER_FAMILIES[family]()
+    _write_weights(made, folder, dtype, seed, wide=family in OTHER_FAMILIES)
     _write_tokenizer(folder)
     path.write_text(json.dumps(stamp))
     return folder
 
 
-def _write_weights(shape: ModelShape, folder: Path, dtype: str, seed: int) -> None:
+def _write_weights(made: Family, folder: Path, dtype: str, seed: int, *, wide: bool) -> None:
+    """`wide` draws all matrices from a spread of 0.15, whatever the family does itself."""
     import torch
 
-    config_class, model_class = _transformers_classes(shape.architecture)
     # the caller's generator is left as it was
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = model_class(config_class(**_config(shape))).to(getattr(torch, dtype)).eval()
+        model = made.model_class(made.config).to(getattr(torch, dtype)).eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if name.endswith("A_log"):
                     parameter.uniform_(-3.0, 0.5)
                 elif name.endswith("dt_bias"):
                     parameter.uniform_(-2.0, 0.5)
+                elif wide and parameter.dim() > 1:
+                    parameter.normal_(0.0, 0.5 if "conv" in name else 0.15)
     model.save_pretrained(folder)
-    # fields that SGLang reads and transformers' own config does not have
+    _rename_weights(folder, made.renamed)
     path = folder / "config.json"
     config = json.loads(path.read_text())
-    config.update(full_attention_interval=4, attn_output_gate=True, mamba_ssm_dtype="float32")
+    config.update(made.fields)
     path.write_text(json.dumps(config, indent=1))
 
 
+def _rename_weights(folder: Path, renamed: tuple[tuple[str, str], ...]) -> None:
+    if not renamed:
+        return
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    for old, new in renamed:
+        weights = {name.replace(old, new): rows for name, rows in weights.items()}
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def _gated_delta(shape: ModelShape) -> Family:
+    config_class, model_class = _transformers_classes(shape.architecture)
+    # fields that SGLang reads and transformers' own config does not have
+    fields = {
+        "full_attention_interval": 4,
+        "attn_output_gate": True,
+        "mamba_ssm_dtype": "float32",
+    }
+    return Family(config_class(**_config(shape)), model_class, fields)
+
+
 def _transformers_classes(architecture: str) -> tuple[type, type]:
-    stubs.tolerate_cuda_torchvision()
     if architecture == "qwen3_5":
         from transformers.models.qwen3_5 import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
@@ -174,7 +202,7 @@ def _write_tokenizer(folder: Path) -> None:
 def main() -> None:
     """Command line of build_model."""
     parser = argparse.ArgumentParser(description="Make a small random hybrid model.")
-    parser.add_argument("family", choices=list(FAMILIES))
+    parser.add_argument("family", choices=[*FAMILIES, *OTHER_FAMILIES])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--seed", type=int, default=0)

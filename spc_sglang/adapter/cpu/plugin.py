@@ -1,4 +1,6 @@
-"""SGLang general plugin `spc_cpu`: hybrid GDN models on a plain CPU, SGLang unmodified.
+"""SGLang general plugin `spc_cpu`: hybrid models on a plain CPU, SGLang unmodified.
+
+Gated delta, Mamba2 and Kimi Delta Attention layers beside attention.
 
 Inert unless SGLANG_USE_CPU_ENGINE=1, and where a real `sgl_kernel` is installed. Everything it
 changes in SGLang is one row of `replacements()`.
@@ -7,6 +9,7 @@ changes in SGLang is one row of `replacements()`.
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import version
@@ -25,10 +28,14 @@ class ProviderError(RuntimeError):
 
 
 class How(Enum):
-    """How a target is replaced: a function through SGLang's HookRegistry, or a plain value."""
+    """How a target is replaced: a function through SGLang's HookRegistry, or a plain value.
+
+    ADD is a plain value under a name that SGLang's module uses but does not define on a CPU.
+    """
 
     HOOK = "hook"
     ASSIGN = "assign"
+    ADD = "add"
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,7 @@ def replacements() -> tuple[Replacement, ...]:
             "torch_native pads new queries to the whole sequence: a hit would save nothing",
         ),
     ]
+    rows += [*_mamba2_replacements(), *_kda_replacements()]
     if not torch.accelerator.is_available():
         rows.append(
             Replacement(
@@ -112,6 +120,73 @@ def replacements() -> tuple[Replacement, ...]:
             )
         )
     return tuple(rows)
+
+
+def _mamba2_replacements() -> list[Replacement]:
+    """Falcon-H1, Granite-4 hybrid, Nemotron-H."""
+    from spc_sglang.adapter.cpu import ops, ops_mamba2
+
+    module = "sglang.srt.layers.attention.mamba.mamba"
+    rows = [
+        Replacement(
+            f"{module}.mamba_chunk_scan_combined",
+            ops_mamba2.mamba_chunk_scan_combined_cpu,
+            "Mamba2's prefill is Triton",
+            How.ASSIGN,
+        ),
+        Replacement(
+            f"{module}.selective_state_update",
+            ops_mamba2.selective_state_update_cpu,
+            "Mamba2's decode step is Triton",
+            How.ASSIGN,
+        ),
+    ]
+    for name, function in (
+        ("causal_conv1d_fn", ops.causal_conv1d_fn_cpu),
+        ("causal_conv1d_update", ops.causal_conv1d_update_cpu),
+    ):
+        for target in (name, f"{name}_triton"):  # the model chooses one of the two
+            reason = "Mamba2's convolution has no CPU branch"
+            rows.append(Replacement(f"{module}.{target}", function, reason, How.ADD))
+    return rows
+
+
+def _kda_replacements() -> list[Replacement]:
+    """Kimi-Linear."""
+    from spc_sglang.adapter.cpu import ops, ops_kda
+
+    linear = "sglang.srt.layers.attention.linear"
+    return [
+        Replacement(
+            f"{linear}.kda_backend.causal_conv1d_fn",
+            ops.causal_conv1d_fn_cpu,
+            "KDA's prefill convolution is Triton on every platform",
+            How.ASSIGN,
+        ),
+        Replacement(
+            f"{linear}.kernels.kda_triton.chunk_kda",
+            ops_kda.chunk_kda_cpu,
+            "KDA's prefill has no CPU branch",
+            How.ADD,
+        ),
+        Replacement(
+            f"{linear}.kernels.kda_triton.fused_sigmoid_gating_delta_rule_update",
+            ops_kda.kda_decode_cpu,
+            "KDA's decode step has no CPU branch",
+            How.ADD,
+        ),
+        Replacement(
+            "sglang.kernels.ops.attention.fla.fused_norm_gate.FusedRMSNormGated.forward",
+            ops_kda.rms_norm_gated_forward,
+            "the CPU branch has no sigmoid gate",
+        ),
+        Replacement(
+            "sglang.srt.models.deepseek_common.attention_backend_handler"
+            ".AttentionBackendRegistry.get_handler",
+            always_absorb,
+            "torch_native has no entry and would get a prefill without the latent cache",
+        ),
+    ]
 
 
 def apply(rows: tuple[Replacement, ...]) -> None:
@@ -135,8 +210,10 @@ def apply(rows: tuple[Replacement, ...]) -> None:
 
 
 def _resolve(row: Replacement) -> object:
+    """What the target is now; the module that will hold it, where the row adds it."""
+    target = row.target.rpartition(".")[0] if row.how is How.ADD else row.target
     try:
-        return pkgutil.resolve_name(row.target)
+        return pkgutil.resolve_name(target)
     except (ImportError, AttributeError) as error:
         raise ProviderError(
             f"sglang {version('sglang')} has no {row.target} (needed because {row.reason}); the "
@@ -147,6 +224,15 @@ def _resolve(row: Replacement) -> object:
 def supports_extra_buffer() -> bool:
     """The state copies that extra_buffer needs are provided below."""
     return True
+
+
+def always_absorb(registry: type, backend_name: str) -> Callable[[object, object], object]:
+    """Latent attention computes on its latent cache in prefill as well."""
+    from sglang.srt.models.deepseek_common.attention_forward_methods.forward_methods import (
+        AttnForwardMethod,
+    )
+
+    return lambda attention, forward_batch: AttnForwardMethod.MLA
 
 
 def keep_unpinned(tensor: Tensor, *arguments: object, **options: object) -> Tensor:

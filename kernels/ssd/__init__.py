@@ -1,0 +1,1 @@
+"""State space duality, the recurrence of Mamba2."""
