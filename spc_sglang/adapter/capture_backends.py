@@ -3,15 +3,17 @@
 | prefill | states it gives | how several are captured |
 |---|---|---|
 | GDN, CPU provider | all, fp32 | `IndexRows`: rows of its index vectors |
-| GDN, KDA on Triton | all, rounded to the activations' dtype | `StatePass`, if allowed |
+| KDA, CPU provider | all, fp32 | `KdaRows`: the same, SGLang's own capture among them |
+| GDN, KDA on Triton | all, dtype of the activations | as above, or `StatePass` if allowed |
 | GDN on FlashInfer | every n tokens, dtype of the pool or better | `PackedStates`: choice of n |
 | KDA on FlashInfer | any multiples of the chunk, dtype of the pool | `MappedStates`: destinations |
-| Mamba2 | any, fp32 | `FlatGrid`: recomputed off the grid of the batch; not bit for bit |
+| Mamba2 | any, dtype of the pool | `FlatGrid`: recomputed off the grid of the batch |
 | GDN on CuTe DSL | none | not at all |
 | Lightning, others | at most the one that SGLang needs itself | not at all |
 
 The conv windows are rows of `track_conv_indices` with all of them. Nothing here has run on a GPU:
-the tests use the interpreter, or metadata objects without a model.
+`IndexRows`, `KdaRows` and `FlatGrid` run in CPU servers, the others in the interpreter or on
+metadata objects without a model.
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ from torch import Tensor
 
 from spc_sglang.adapter import state_pass
 from spc_sglang.adapter.capture_backend import CaptureBackend
-from spc_sglang.adapter.capture_indices import FlatGrid, IndexRows, MappedStates, PackedStates
+from spc_sglang.adapter.capture_indices import (
+    FlatGrid,
+    IndexRows,
+    KdaRows,
+    MappedStates,
+    PackedStates,
+)
 from spc_sglang.adapter.capture_state_pass import StatePass
 
 logger = logging.getLogger(__name__)
@@ -41,13 +49,15 @@ def choose(model_runner: Any, *, allow_state_pass: bool) -> CaptureBackend | Non
     backend = getattr(model_runner.attn_backend, "linear_attn_backend", None)
     kind, kernel = type(backend).__name__, _prefill_kernel(backend)
     pool = model_runner.req_to_token_pool.mamba_pool.mamba_cache.temporal
-    if kind == "GDNAttnBackend" and torch.device(model_runner.device).type == "cpu":
-        return _chosen(IndexRows(backend), "CPU kernels", pool)
-    triton = kind in ("GDNAttnBackend", "KDAAttnBackend") and kernel in TRITON_KERNELS
+    rows = {"GDNAttnBackend": IndexRows, "KDAAttnBackend": KdaRows}.get(kind)
+    if rows is not None and torch.device(model_runner.device).type == "cpu":
+        return _chosen(rows(backend), "CPU kernels", pool)
+    _warn_of_graphs(backend)
+    triton = rows is not None and kernel in TRITON_KERNELS
     if triton and not allow_state_pass:
         activations = model_runner.dtype
-        if kind == "GDNAttnBackend" and torch.promote_types(activations, pool.dtype) == activations:
-            return _chosen(IndexRows(backend), kernel, pool)
+        if rows is not None and torch.promote_types(activations, pool.dtype) == activations:
+            return _chosen(rows(backend), kernel, pool)
         return _none(
             f"{kernel} rounds its states to {activations}, the pool holds {pool.dtype}; "
             "--spc-state-pass on stores them as computed, with a kernel not yet run on a GPU"
@@ -81,8 +91,20 @@ def _prefill_kernel(backend: Any) -> str:
     return "" if dispatcher is None else type(dispatcher.extend_kernel).__name__
 
 
+def _warn_of_graphs(backend: Any) -> None:
+    """KDA's graph of a whole prefill has a table of one capture a sequence."""
+    in_graph = getattr(backend, "supports_prefill_graph_extend", None)
+    if in_graph is not None and in_graph():
+        logger.warning(
+            "spc-sglang stores nothing of its own in prefills that run as one CUDA graph; "
+            "SGLANG_DISABLE_KDA_PREFILL_GRAPH_EXTEND=1 keeps KDA out of it."
+        )
+
+
 def _chosen(chosen: CaptureBackend, kernel: str, pool: Tensor) -> CaptureBackend:
-    bits = "the bits of an uncut run" if chosen.exact else "an uncut run up to rounding"
+    bits = "the bits of an uncut run"
+    if not chosen.exact:
+        bits += " where both ran alone in their batches, else the same up to rounding"
     if pool.dtype != torch.float32 and chosen.exact:
         bits = "the bits of a run whose chunk ended there, since the pool rounds"
     name, dtype = type(chosen).__name__, str(pool.dtype).removeprefix("torch.")

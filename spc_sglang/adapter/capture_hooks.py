@@ -60,7 +60,7 @@ def after_init_new(
 
 
 def after_init_forward_metadata(result: Any, self: Any, forward_batch: Any) -> None:
-    """AFTER `GDNAttnBackend.init_forward_metadata(self, forward_batch)`."""
+    """AFTER `init_forward_metadata(self, forward_batch)` of the backend that we capture from."""
     if not _is_prefill(forward_batch):
         return
     plan = HANDOVER.take(

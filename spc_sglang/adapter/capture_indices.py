@@ -6,6 +6,7 @@ Each class appends to the vectors that SGLang 0.5.23 builds for its own, single 
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -23,6 +24,19 @@ class IndexRows(CaptureBackend):
 
     def _arrange(self, captures: list[Capture], extents: Extents) -> list[Capture]:
         raise NotImplementedError
+
+
+class KdaRows(IndexRows):
+    """KDA: the states between chunks serve all captures.
+
+    SGLang reads its own from a snapshot with one row a sequence, which has no room for ours. Where
+    the states are as wide as the snapshot, they hold the same bits.
+    """
+
+    def capture(self, plan: CapturePlan, forward_batch: object) -> None:
+        super().capture(plan, forward_batch)
+        if plan.live():
+            self.backend.forward_metadata.track_chunk_idx = None
 
 
 class PackedStates(CaptureBackend):
@@ -104,10 +118,19 @@ class MappedStates(CaptureBackend):
 class FlatGrid(CaptureBackend):
     """Mamba2: one chunk grid over the whole batch, and a second kernel for states off that grid.
 
-    A state depends on where the batch put its sequence, so a resumed run need not have equal bits.
+    A state depends on where the batch put its sequence: bits are equal only where all runs had the
+    sequence start on the grid, as it does alone.
     """
 
     exact = False
+
+    def capture(self, plan: CapturePlan, forward_batch: Any) -> None:
+        super().capture(plan, forward_batch)
+        if plan.live() and forward_batch.mamba_track_mask is None:
+            # SGLang copies states only in batches that have this mask, whatever it says
+            rows = len(forward_batch.extend_seq_lens_cpu)
+            device = self.backend.forward_metadata.mamba_cache_indices.device
+            forward_batch.mamba_track_mask = torch.zeros(rows, dtype=torch.bool, device=device)
 
     def _arrange(self, captures: list[Capture], extents: Extents) -> list[Capture]:
         metadata = self.backend.forward_metadata

@@ -14,6 +14,13 @@ from typing import Any, NamedTuple
 
 TESTED_SGLANG = ("0.5.23",)
 _DROP = "drop --radix-cache-backend spc"
+# SGLang's classes; Lightning's gives no state inside a forward, so there only the eviction is ours
+_RECURRENT_LAYERS = (
+    "GDNAttnBackend",
+    "KDAAttnBackend",
+    "Mamba2AttnBackend",
+    "LightningAttentionBackend",
+)
 
 
 class Unsupported(ValueError):
@@ -163,15 +170,22 @@ def after_load(context: Any) -> None:
         raise Unsupported(
             f"models that mix recurrent and sliding-window layers are not supported yet: {_DROP}."
         )
-    from sglang.srt.configs.hybrid_arch import hybrid_gdn_config
-
-    if hybrid_gdn_config(context.model_config) is None:
-        architecture = context.model_config.hf_config.architectures[0]
-        raise Unsupported(
-            f"{architecture} has recurrent layers other than gated delta (Qwen3-Next, Qwen3.5), "
-            f"which this version cannot capture yet: {_DROP}."
-        )
+    _check_layers(context)
     if getattr(context.params.req_to_token_pool, "mamba_ckpt_pool", None) is not None:
         raise Unsupported(
             f"int8 checkpoints round the state: drop --enable-int8-mamba-checkpoint or {_DROP}."
+        )
+
+
+def _check_layers(context: Any) -> None:
+    """Refuse recurrent layers whose forwards or states we do not know."""
+    from sglang.srt.configs import FalconMambaConfig, MambaConfig
+
+    config = context.model_config.hf_config
+    backend = getattr(context.tp_worker.model_runner.attn_backend, "linear_attn_backend", None)
+    known = type(backend).__name__ in _RECURRENT_LAYERS
+    if not known or isinstance(config, MambaConfig | FalconMambaConfig):
+        raise Unsupported(
+            f"{config.architectures[0]} has recurrent layers other than gated delta, Kimi Delta "
+            f"Attention, Mamba2 and Lightning: {_DROP}."
         )

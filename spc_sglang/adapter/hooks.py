@@ -1,8 +1,8 @@
 """Every place where we hook into SGLang, in one table, and the code that installs it.
 
 `COMMAND_LINE` hooks serve the launcher and are installed only when the command line mentions
-the backend or asks for help. `SCHEDULER` hooks are installed by the cache factory, so only in
-a scheduler process that was started with the backend. A target that is missing or that takes
+the backend or asks for help. All others are installed by the cache factory, so only in a
+scheduler process that was started with the backend. A target that is missing or that takes
 other arguments than expected stops the start: SGLang itself would only log it.
 """
 
@@ -62,13 +62,6 @@ SCHEDULER: tuple[Hook, ...] = (
         "carries the plan from the scheduler's batch to the forward",
     ),
     Hook(
-        "sglang.srt.layers.attention.linear.gdn_backend.GDNAttnBackend.init_forward_metadata",
-        "after",
-        capture_hooks.after_init_forward_metadata,
-        ("self", "forward_batch"),
-        "appends one row per capture to the index vectors that every layer already follows",
-    ),
-    Hook(
         "sglang.srt.managers.scheduler.Scheduler._get_new_batch_prefill_raw",
         "around",
         capture_hooks.around_get_new_batch_prefill_raw,
@@ -91,6 +84,23 @@ SCHEDULER: tuple[Hook, ...] = (
         "shows our counters in /server_info",
     ),
 )
+
+_LINEAR = "sglang.srt.layers.attention."
+# by the class that prepares a forward's recurrent layers; the cache factory installs one
+FORWARD: dict[str, Hook] = {
+    name: Hook(
+        f"{_LINEAR}{module}.{name}.init_forward_metadata",
+        "after",
+        capture_hooks.after_init_forward_metadata,
+        ("self", "forward_batch"),
+        "appends one row per capture to the index vectors that every layer already follows",
+    )
+    for name, module in (
+        ("GDNAttnBackend", "linear.gdn_backend"),
+        ("KDAAttnBackend", "linear.kda_backend"),
+        ("Mamba2AttnBackend", "hybrid_linear_attn_backend"),
+    )
+}
 
 # installed by the cache factory where the prefill kernel needs it
 STATE_PASS: tuple[Hook, ...] = tuple(

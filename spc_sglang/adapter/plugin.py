@@ -86,4 +86,7 @@ def build_cache(context: Any) -> Any:
     compatibility.before_load(context.server_args)
     compatibility.after_load(context)
     hooks.install(hooks.SCHEDULER)
-    return radix_cache.create(context)
+    cache = radix_cache.create(context)
+    if cache.capture_backend is not None:
+        hooks.install([hooks.FORWARD[type(cache.capture_backend.backend).__name__]])
+    return cache

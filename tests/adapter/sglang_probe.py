@@ -8,6 +8,7 @@ import json
 import pickle
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 
@@ -31,9 +32,11 @@ def main() -> None:
     facts["command_line"] = {name: outcome(*argv) for name, argv in COMMAND_LINES.items()}
     facts["engine"] = engine_outcomes()
     facts["rules"] = rule_outcomes()
+    facts["layers"] = layer_outcomes()
     facts["hooks"] = hook_outcomes()
     hooks.install(hooks.SCHEDULER)
     hooks.install(hooks.SCHEDULER)  # a second call must not wrap twice
+    hooks.install(hooks.FORWARD.values())
     facts["after_scheduler"] = hook_state()
     print(json.dumps(facts))
 
@@ -52,7 +55,7 @@ def hook_state() -> dict[str, bool]:
         "registered": bool([name for name in ours if name.startswith("spc_sglang")]),
         **{
             hook.target: hook_module(hook.target) in sys.modules and hooks.is_installed(hook)
-            for hook in (*hooks.COMMAND_LINE, *hooks.SCHEDULER)
+            for hook in (*hooks.COMMAND_LINE, *hooks.SCHEDULER, *hooks.FORWARD.values())
         },
     }
 
@@ -139,6 +142,45 @@ def rule_outcomes() -> list[str]:
         except compatibility.Unsupported as error:
             refusals.append(f"{name}: {error}")
     return refusals
+
+
+def layer_outcomes() -> dict[str, str]:
+    """What is said of each kind of recurrent layer, by the class that SGLang runs it with."""
+    from sglang.srt.configs import FalconMambaConfig
+
+    from spc_sglang.adapter import compatibility
+
+    def attempt(kind: str, config: Any) -> str:
+        runner = SimpleNamespace(
+            attn_backend=SimpleNamespace(linear_attn_backend=type(kind, (), {})())
+        )
+        context = SimpleNamespace(
+            disable_radix_cache=False,
+            is_hybrid_ssm=True,
+            is_hybrid_swa=False,
+            model_config=SimpleNamespace(hf_config=config),
+            params=SimpleNamespace(req_to_token_pool=None),
+            tp_worker=SimpleNamespace(model_runner=runner),
+        )
+        try:
+            compatibility.after_load(context)
+        except compatibility.Unsupported as error:
+            return str(error)
+        return "accepted"
+
+    plain = SimpleNamespace(architectures=["SomeForCausalLM"])
+    kinds = (*hooks_by_layer(), "LightningAttentionBackend", "ShortConvAttnBackend")
+    mamba1 = FalconMambaConfig(architectures=["FalconMambaForCausalLM"])
+    return {
+        **{kind: attempt(kind, plain) for kind in kinds},
+        "Mamba1": attempt("Mamba2AttnBackend", mamba1),
+    }
+
+
+def hooks_by_layer() -> tuple[str, ...]:
+    from spc_sglang.adapter import hooks
+
+    return tuple(hooks.FORWARD)
 
 
 def hook_outcomes() -> dict[str, str]:

@@ -73,6 +73,13 @@ def test_every_unsupported_flag_is_refused_with_a_remedy(facts: dict[str, Any]) 
         assert "drop --radix-cache-backend spc." in refusal, refusal
 
 
+def test_layers_that_we_do_not_know_are_refused(facts: dict[str, Any]) -> None:
+    """Mamba1 runs in the backend of Mamba2, but asserts that nothing is captured."""
+    refused = {kind for kind, said in facts["layers"].items() if said != "accepted"}
+    assert refused == {"ShortConvAttnBackend", "Mamba1"}, facts["layers"]
+    assert "FalconMambaForCausalLM has recurrent layers other than" in facts["layers"]["Mamba1"]
+
+
 def test_missing_or_changed_hook_targets_stop_the_start(facts: dict[str, Any]) -> None:
     outcomes = facts["hooks"]
     assert "prepare_for_extend_gone" in outcomes["missing"]

@@ -21,7 +21,7 @@ from spc_sglang.adapter import state_pass
 from spc_sglang.adapter.capture import Capture, CapturePlan
 from spc_sglang.adapter.capture_backends import choose
 from spc_sglang.adapter.capture_extents import mapped_rows, packed_rows
-from spc_sglang.adapter.capture_indices import FlatGrid, MappedStates, PackedStates
+from spc_sglang.adapter.capture_indices import FlatGrid, KdaRows, MappedStates, PackedStates
 from spc_sglang.adapter.capture_state_pass import StatePass
 from spc_sglang.kernels import interpreter
 
@@ -80,6 +80,7 @@ def make_forward(
         extend_seq_lens_cpu=extend_lens,
         mamba_prefill_track_mask_cpu=[row in own for row in range(len(extend_lens))],
         mamba_track_seqlens_cpu=[own.get(row, 0) for row in range(len(extend_lens))],
+        mamba_track_mask=torch.zeros(len(extend_lens), dtype=torch.bool) if own else None,
     )
     return metadata, forward_batch
 
@@ -288,6 +289,29 @@ def test_mamba2_splits_captures_by_the_grid_of_the_batch() -> None:
     assert metadata.track_ssm_recompute_dst.tolist() == [102]
     assert metadata.track_ssm_final_dst.tolist() == [103]
     assert not backend.exact
+    # `no_buffer` tracks nothing itself, and then SGLang would copy no state of ours either
+    assert batch.mamba_track_mask.tolist() == [False, False]
+
+
+def test_mamba2_leaves_a_batch_without_captures_alone() -> None:
+    metadata, batch = make_forward([0], [100], {}, {})
+    FlatGrid(FakeBackend(metadata)).capture(make_plan([0], [100], []), batch)
+    assert batch.mamba_track_mask is None and not metadata.has_mamba_track_mask
+
+
+def test_kda_reads_all_captures_from_the_states_between_chunks() -> None:
+    """SGLang's snapshot of one row a sequence is off, and its own row is among the copies."""
+    metadata, batch = make_forward([0, 64], [512, 700], {1: 64 + 700}, {1: 7})
+    metadata.track_ssm_h_src[:] = 8 + 10
+    plan = make_plan([0, 64], [512, 700], [(0, 128, 1), (1, 448, 3)])
+    KdaRows(FakeBackend(metadata)).capture(plan, batch)
+    assert all(capture.written for capture in plan.captures)
+    assert metadata.track_chunk_idx is None
+    assert metadata.track_ssm_h_src.tolist() == [18, 2, 8 + 6]
+    assert metadata.track_ssm_h_dst.tolist() == [7, 101, 103]
+    untouched, batch = make_forward([0], [100], {0: 100}, {0: 7})
+    KdaRows(FakeBackend(untouched)).capture(make_plan([0], [100], []), batch)
+    assert untouched.track_chunk_idx is not None
 
 
 def make_runner(kind: str, kernel: str, *, device: str = "cuda", key_dim: int = 128) -> Any:
@@ -306,6 +330,8 @@ def make_runner(kind: str, kernel: str, *, device: str = "cuda", key_dim: int = 
     ("kind", "kernel", "device", "expected"),
     [
         ("GDNAttnBackend", "TritonGDNKernel", "cpu", "IndexRows"),
+        ("KDAAttnBackend", "TritonKDAKernel", "cpu", "KdaRows"),
+        ("Mamba2AttnBackend", "", "cpu", "FlatGrid"),
         ("GDNAttnBackend", "TritonGDNKernel", "cuda", "StatePass"),
         ("KDAAttnBackend", "TritonKDAKernel", "cuda", "StatePass"),
         ("GDNAttnBackend", "FlashInferGDNKernel", "cuda", "PackedStates"),
@@ -346,17 +372,35 @@ def test_our_state_pass_is_not_chosen_where_it_cannot_run(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(
-    ("activations", "expected"), [(torch.float32, "IndexRows"), (torch.bfloat16, "NoneType")]
+    ("kind", "kernel", "activations", "expected"),
+    [
+        ("GDNAttnBackend", "TritonGDNKernel", torch.float32, "IndexRows"),
+        ("GDNAttnBackend", "TritonGDNKernel", torch.bfloat16, "NoneType"),
+        ("KDAAttnBackend", "TritonKDAKernel", torch.float32, "KdaRows"),
+        ("KDAAttnBackend", "TritonKDAKernel", torch.bfloat16, "NoneType"),
+    ],
 )
 def test_without_leave_our_kernel_stays_out(
-    activations: torch.dtype, expected: str, caplog: pytest.LogCaptureFixture
+    kind: str,
+    kernel: str,
+    activations: torch.dtype,
+    expected: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Then SGLang's states are taken only if they are as wide as the fp32 pool."""
-    runner = make_runner("GDNAttnBackend", "TritonGDNKernel")
+    runner = make_runner(kind, kernel)
     runner.dtype = activations
     chosen = choose(runner, allow_state_pass=False)
     assert type(chosen).__name__ == expected
     assert chosen or "--spc-state-pass on" in caplog.text
+
+
+def test_prefills_in_one_cuda_graph_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """They run on tables of their own, so nothing is captured there."""
+    runner = make_runner("KDAAttnBackend", "FlashInferKDAPrefillKernel")
+    runner.attn_backend.linear_attn_backend.supports_prefill_graph_extend = lambda: True
+    assert choose(runner, allow_state_pass=False) is not None
+    assert "SGLANG_DISABLE_KDA_PREFILL_GRAPH_EXTEND=1" in caplog.text
 
 
 @pytest.mark.parametrize("target", state_pass.TARGETS)

@@ -77,6 +77,18 @@ ROWS = (
         bounds=Bounds(5e-5, 5e-5),
         arguments=("--enable-mixed-chunk",),
     ),
+    # KDA and latent attention
+    Row("kimi_linear-page1-chunk2048-overlap", family="kimi_linear"),
+    # Mamba2 beside attention; one chunk grid for the batch, so batches round otherwise
+    Row("falcon_h1-page1-chunk2048-overlap", family="falcon_h1"),
+    Row(
+        "granite_hybrid-no_buffer-page1-chunk100-mixed",
+        family="granite_hybrid",
+        strategy="no_buffer",
+        chunk=100,
+        bounds=Bounds(5e-5, 5e-5),
+        arguments=("--enable-mixed-chunk",),
+    ),
 )
 
 

@@ -36,12 +36,14 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield Client(handle.base_url)
 
 
-@pytest.fixture(scope="module")
-def ruined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A server whose published checkpoints hold zeros."""
+@pytest.fixture(scope="module", params=["qwen3_5", "kimi_linear", "falcon_h1"])
+def ruined(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Client]:
+    """A server whose published checkpoints hold zeros, one a kind of recurrent layer."""
     folder = tmp_path_factory.mktemp("server")
     config = CpuServerConfig(
-        build_model("qwen3_5", MODELS / "qwen3_5-float32"),
+        build_model(request.param, MODELS / f"{request.param}-float32"),
         radix_cache_backend="spc",
         extra_arguments=BLOCKS,
         extra_environment={"PYTHONPATH": str(fault_plugin.write(folder))},
