@@ -24,11 +24,10 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
-from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import mamba_checkpoint_grid
 
-from spc_sglang.adapter import capture_backends, hooks
+from spc_sglang.adapter import capture_backends, hooks, tree_core
 from spc_sglang.adapter import options as spc_options
 from spc_sglang.adapter.admission import Admissions, Observation, note_match, tail_kind
 from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
@@ -40,6 +39,7 @@ from spc_sglang.adapter.lookahead import QueueLookahead
 from spc_sglang.adapter.metrics import PrometheusCounters
 from spc_sglang.adapter.priced_states import PricedStates, Writer
 from spc_sglang.adapter.state_file import StateFile
+from spc_sglang.adapter.tree_core import SpcTreeCore
 from spc_sglang.planning.capture_policy import Extend, reachable
 from spc_sglang.planning.counters import CacheCounters
 from spc_sglang.planning.learned import Proposal
@@ -63,6 +63,7 @@ def create(context: TreeCacheBuildContext) -> SpcRadixCache:
             **(params.component_registry_override or {}),
             ComponentType.MAMBA: partial(PricedStates, retention=policy.retention),
         }
+        params.tree_core_backend = tree_core.register()
     cache = create_unified_radix_cache(context, cache_class=SpcRadixCache)
     assert isinstance(cache, SpcRadixCache)
     state_file = None
@@ -257,7 +258,10 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def checkpoint(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
         ends_prompt = up_to >= len(req.origin_input_ids)
-        with self._writing(req, tail_kind(req) if ends_prompt else Kind.SLACK):
+        with (
+            self._writing(req, tail_kind(req) if ends_prompt else Kind.SLACK),
+            self._inserting_below_own_node(req),
+        ):
             super().checkpoint(req, up_to=up_to, **kwargs)
         for capture in self.ledger.take(req):
             with self._writing(req, capture.kind):
@@ -270,6 +274,12 @@ class SpcRadixCache(UnifiedRadixCache):
         if self.priced is None:
             return nullcontext()
         return self.priced.writing(Writer(len(req.origin_input_ids), kind))
+
+    def _inserting_below_own_node(self, req: Any) -> AbstractContextManager[None]:
+        """Skip the part of the tree that the request holds locked; needs our tree core."""
+        if not isinstance(self.tree_core, SpcTreeCore) or req.lock is None:
+            return nullcontext()
+        return self.tree_core.inserting_below(req.last_node, req.kv.cache_protected_len)
 
     def _publish(self, req: Any, capture: Capture) -> None:
         """Insert one captured state at its depth; the tree must own the KV up to there."""
@@ -292,7 +302,7 @@ class SpcRadixCache(UnifiedRadixCache):
 
         Returns False if the node has one. The KV is already the tree's own.
         """
-        if isinstance(self.tree_core, UnifiedTreeCore):
+        if isinstance(self.tree_core, SpcTreeCore):
             return self._state_on_own_path(req, depth, slot)
         return self._state_by_insert(req, depth, slot)
 

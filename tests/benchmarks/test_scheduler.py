@@ -58,7 +58,7 @@ def test_a_small_run_passes_its_checks() -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["tree_core"] == "UnifiedTreeCore"
+    assert found["tree_core"] == "SpcTreeCore"
     assert len(found["usual"]["steps"]) == 20 and len(found["evict_one"]) == 10
     assert {"match", "plan", "insert", "evict"} <= {
         name for r in found["usual"]["steps"] for name in r

@@ -1,0 +1,113 @@
+"""SGLang's Python tree core with three shorter ways, registered as tree core backend "spc".
+
+* A match compares a node's tokens at once before it searches for where they differ, and asks
+  from the deepest node upwards which one holds a state.
+* An insert of a request starts at the node that the request has locked. SGLang 0.5.23 starts at
+  the root and compares the whole prompt once more, twice a request.
+* Without a host tier there are no host leaves, and a node with a child on the device is no leaf.
+
+The results are those of the base class (`tests/adapter/test_tree_core.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
+from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.unified_cache.component_type import BASE_COMPONENT_TYPE
+from sglang.srt.mem_cache.unified_cache.tree_core_registry import (
+    get_tree_core_factory,
+    register_tree_core_backend,
+)
+from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
+
+BACKEND = "spc"
+
+
+def register() -> str:
+    """Make the core selectable in this process; returns its name. Idempotent."""
+    if get_tree_core_factory(BACKEND) is None:
+        register_tree_core_backend(BACKEND, SpcTreeCore)
+    return BACKEND
+
+
+class SpcTreeCore(UnifiedTreeCore):
+    """`UnifiedTreeCore` whose next insert may start below the root."""
+
+    _start: tuple[int, int] | None = None
+
+    @contextmanager
+    def inserting_below(self, node_id: int, depth: int) -> Iterator[None]:
+        """The first insert inside has a locked node at `depth` on its path, with its own text."""
+        self._start = (node_id, depth) if depth > 0 else None
+        try:
+            yield
+        finally:
+            self._start = None
+
+    def _match_prefix_helper(self, key: RadixKey, params: MatchPrefixParams) -> MatchResult:
+        if self.enable_hicache:
+            return super()._match_prefix_helper(key, params)
+        nodes, hit_tokens, action = self._walk(key)
+        validators = self._create_match_validators(params, match_device_only=True)
+        valid = len(nodes)
+        while valid and not all(is_valid(nodes[valid - 1]) for is_valid in validators):
+            valid -= 1
+        best = nodes[valid - 1] if valid else self.root_node
+        return self._match_post_processor(
+            params,
+            [node.component_data[BASE_COMPONENT_TYPE].value for node in nodes],
+            best,
+            best,
+            valid,
+            hit_tokens,
+            action,
+            last_visited_node_id=nodes[-1].id if nodes else None,
+            device_validators=validators,
+        )
+
+    def _walk(self, key: RadixKey) -> tuple[list[Any], int, Any]:
+        """Nodes on the device along a key, tokens they match, and the action of a split or None."""
+        node, nodes, offset, length = self.root_node, [], 0, len(key)
+        while offset < length:
+            node = node.children.get(key.child_key_at(offset, self.page_size))
+            if node is None or node.evicted:
+                break
+            matched = _shared_tokens(node.key, key, offset, length, self.page_size)
+            offset += matched
+            if matched < len(node.key):
+                upper, action = self._split_node(node.key, node, matched)
+                return [*nodes, upper], offset, action
+            nodes.append(node)
+        return nodes, offset, None
+
+    def _insert_walk_step(self, state: Any) -> None:
+        if self._start is not None:
+            (node_id, depth), self._start = self._start, None
+            if depth <= len(state.key) and state.params.rotation_base is None:
+                state.node = self.node_by_id(node_id)
+                state.key, state.value = state.key[depth:], state.value[depth:]
+                state.total_prefix_length = depth
+        super()._insert_walk_step(state)
+
+    def _update_evictable_leaf_sets(self, node: Any) -> None:
+        if self.enable_hicache or not _has_child_on_device(node):
+            super()._update_evictable_leaf_sets(node)
+        else:
+            self.evictable_device_leaves.discard(node)
+
+
+def _shared_tokens(own: RadixKey, key: RadixKey, offset: int, length: int, page_size: int) -> int:
+    """Tokens of a node's key that a longer key repeats at an offset."""
+    end = offset + len(own.token_ids)
+    if end <= length and own.token_ids == key.token_ids[offset:end]:
+        return len(own.token_ids)
+    return int(own.match_at(key, offset, page_size=page_size))
+
+
+def _has_child_on_device(node: Any) -> bool:
+    children = node.children.values()
+    return any(child.component_data[BASE_COMPONENT_TYPE].value is not None for child in children)
