@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from spc_sglang.adapter.capture import CaptureLedger
 from spc_sglang.adapter.priced_states import Lookup, PricedStates
 from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.planning.counters import CacheCounters
@@ -65,7 +66,9 @@ class Admissions:
         priced: PricedStates | None,
         state_file: StateFile | None,
         grid: int,
+        ledger: CaptureLedger,
     ) -> None:
+        self._ledger = ledger
         self._observations = observations
         self._counters = counters
         self._priced = priced
@@ -91,10 +94,11 @@ class Admissions:
             )
             observation.overlaps = lookup.admitted.overlaps
             observation.continues = lookup.admitted.continues
-        self._book(len(req.origin_input_ids), observation, lookup)
+        self._book(req, observation, lookup)
         return observation
 
-    def _book(self, prompt: int, observation: Observation, lookup: Lookup | None) -> None:
+    def _book(self, req: Any, observation: Observation, lookup: Lookup | None) -> None:
+        prompt = len(req.origin_input_ids)
         self._observations.add(
             Admission(
                 prompt=prompt,
@@ -110,6 +114,9 @@ class Admissions:
             restore_depth=observation.restore_depth,
             grid=self._grid,
             ghost_depth=None if lookup is None else lookup.ghost_depth,
+            refused_depth=self._ledger.refused_depth(
+                req, observation.restore_depth, observation.overlap_depth
+            ),
         )
         if self._state_file is not None:
             self._state_file.admitted()

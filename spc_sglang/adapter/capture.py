@@ -8,6 +8,7 @@ that we do not cover ends in "no checkpoint" rather than in a wrong state.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 import torch
 
 from spc_sglang.planning.mirror import Kind
+
+MOST_REFUSED = 64
+"""Refused captures that are remembered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +81,7 @@ class CaptureLedger:
 
     def __init__(self) -> None:
         self._pending: dict[int, _Pending] = {}
+        self._refused: deque[tuple[tuple[Any, ...], array[int]]] = deque(maxlen=MOST_REFUSED)
 
     def __len__(self) -> int:
         return sum(len(pending.captures) for pending in self._pending.values())
@@ -121,16 +126,35 @@ class CaptureLedger:
         for key in reversed(list(self._pending)):
             captures = self._pending[key].captures
             while captures and len(slots) < count:
-                slots.append(captures.pop().take_slot())
+                capture = captures.pop()
+                self.refused(self._pending[key].req, capture.depth)
+                slots.append(capture.take_slot())
             if not captures:
                 del self._pending[key]
             if len(slots) == count:
                 break
         return slots
 
+    def refused(self, req: Any, depth: int) -> None:
+        """A planned capture found no slot, or lost it; remembered to explain later losses."""
+        self._refused.append((namespace_of(req), req.full_untruncated_fill_ids[:depth]))
+
+    def refused_depth(self, req: Any, above: int, up_to: int) -> int | None:
+        """The deepest of the last refused captures on this prompt, above < depth <= up_to."""
+        namespace, ids = namespace_of(req), req.origin_input_ids
+        return max(
+            (
+                len(text)
+                for of, text in self._refused
+                if above < len(text) <= up_to and of == namespace and ids[: len(text)] == text
+            ),
+            default=None,
+        )
+
     def clear(self) -> None:
         """Forget everything without freeing; for a flush that clears the pool itself."""
         self._pending.clear()
+        self._refused.clear()
 
 
 def namespace_of(req: Any) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spc_sglang.adapter.capture import CapturePlan
+from spc_sglang.adapter.queue_order import put_oldest_first
 
 if TYPE_CHECKING:  # imports torch
     from spc_sglang.adapter.capture_backend import CaptureBackend
@@ -75,12 +76,23 @@ def around_get_new_batch_prefill_raw(
     original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """AROUND `Scheduler._get_new_batch_prefill_raw(self, delayer, running_batch)`."""
-    gate = getattr(self.tree_cache, "gate", None)
-    if gate is None:
+    from spc_sglang.adapter.radix_cache import SpcRadixCache
+
+    cache = self.tree_cache
+    if not isinstance(cache, SpcRadixCache):
         return original(self, *args, **kwargs)
     running = kwargs["running_batch"] if "running_batch" in kwargs else args[1]
-    with gate.holding_back(self, running):
+    with cache.holding_back(self, running):
         return original(self, *args, **kwargs)
+
+
+def after_calc_priority(result: Any, self: Any, waiting_queue: Any, *_: Any, **__: Any) -> None:
+    """AFTER `SchedulePolicy.calc_priority(self, waiting_queue, ...)`."""
+    from spc_sglang.adapter.radix_cache import SpcRadixCache
+
+    cache = self.tree_cache
+    if isinstance(cache, SpcRadixCache) and getattr(self.policy, "value", None) == "lpm":
+        put_oldest_first(waiting_queue, cache.counters.requests)
 
 
 def after_init_mamba_truncation_align(result: Any, self: Any) -> None:

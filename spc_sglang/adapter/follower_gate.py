@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spc_sglang.adapter.capture import CaptureLedger, namespace_of
+from spc_sglang.adapter.withheld import withheld
 
 if TYPE_CHECKING:
     from spc_sglang.adapter.lookahead import QueueLookahead
@@ -43,14 +44,10 @@ class FollowerGate:
         queue = scheduler.waiting_queue
         held = self._select(queue) if self._may_hold(scheduler, running) else []
         ready = [req for req in queue if req not in held]
-        if not held or not (ready or running.reqs or scheduler.chunked_req is not None):
+        if not (ready or running.reqs or scheduler.chunked_req is not None):
+            held = []  # nobody would work
+        with withheld(scheduler, held):
             yield
-            return
-        scheduler.waiting_queue = ready
-        try:
-            yield
-        finally:
-            scheduler.waiting_queue = _merge(queue, held, scheduler.waiting_queue)
 
     @staticmethod
     def _may_hold(scheduler: Any, running: Any) -> bool:
@@ -153,10 +150,3 @@ def _shared_tokens(req: Any, other: Any) -> int:
         else:
             high = middle - 1
     return low
-
-
-def _merge(queue: Sequence[Any], held: Sequence[Any], left: Sequence[Any]) -> list[Any]:
-    """The queue after a round: what is left and what was held, in the old order, then the new."""
-    old = set(map(id, queue))
-    keep = set(map(id, left)) | set(map(id, held))
-    return [req for req in queue if id(req) in keep] + [req for req in left if id(req) not in old]

@@ -66,7 +66,14 @@ SCHEDULER: tuple[Hook, ...] = (
         "around",
         capture_hooks.around_get_new_batch_prefill_raw,
         ("self", "prefill_delayer_single_pass", "running_batch"),
-        "lets the followers of a group wait for its leader's checkpoint",
+        "lets the followers of a group wait for its leader's checkpoint, and all for slots",
+    ),
+    Hook(
+        "sglang.srt.managers.schedule_policy.SchedulePolicy.calc_priority",
+        "after",
+        capture_hooks.after_calc_priority,
+        ("self", "waiting_queue", "running_batch", "processed_tokens"),
+        "keeps the order by longest prefix from starving a request",
     ),
     Hook(
         "sglang.srt.managers.scheduler.Scheduler.init_mamba_truncation_align",

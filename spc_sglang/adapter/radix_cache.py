@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
-from sglang.srt.runtime_context import mamba_checkpoint_grid
+from sglang.srt.runtime_context import get_exec, mamba_checkpoint_grid
 
 from spc_sglang.adapter import capture_backends, hooks, tree_core
 from spc_sglang.adapter import options as spc_options
@@ -38,6 +38,7 @@ from spc_sglang.adapter.follower_gate import FollowerGate
 from spc_sglang.adapter.lookahead import QueueLookahead
 from spc_sglang.adapter.metrics import PrometheusCounters
 from spc_sglang.adapter.priced_states import PricedStates, Writer
+from spc_sglang.adapter.slot_gate import SlotGate
 from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.adapter.tree_core import SpcTreeCore
 from spc_sglang.planning.capture_policy import Extend, reachable
@@ -92,6 +93,7 @@ class SpcRadixCache(UnifiedRadixCache):
         self.prometheus: PrometheusCounters | None = None
         self.ledger = CaptureLedger()
         self.gate: FollowerGate | None = None
+        self.slot_gate = SlotGate(self, self.ledger, self.counters)
         self.state_file: StateFile | None = None
         super().__init__(params)
 
@@ -109,7 +111,12 @@ class SpcRadixCache(UnifiedRadixCache):
         self.state_file = state_file
         self.capture_grid = mamba_checkpoint_grid(self.page_size)
         self.admissions = Admissions(
-            policy.observations, self.counters, self.priced, state_file, self.capture_grid
+            policy.observations,
+            self.counters,
+            self.priced,
+            state_file,
+            self.capture_grid,
+            self.ledger,
         )
         if self.metrics_collector is not None:
             self.prometheus = PrometheusCounters(self.metrics_collector.labels)
@@ -123,6 +130,16 @@ class SpcRadixCache(UnifiedRadixCache):
         self.priced.queue_hits = lookahead
         if self.captures:
             self.gate = FollowerGate(lookahead, self.ledger, self.capture_grid)
+
+    @contextmanager
+    def holding_back(self, scheduler: Any, running: Any) -> Iterator[None]:
+        """Leave out of a scheduling round who should wait for a checkpoint or for slots."""
+        with ExitStack() as stack:
+            if self.gate is not None:
+                stack.enter_context(self.gate.holding_back(scheduler, running))
+            if not self.disable:
+                stack.enter_context(self.slot_gate.holding_back(scheduler, running))
+            yield
 
     @property
     def captures(self) -> bool:
@@ -197,6 +214,7 @@ class SpcRadixCache(UnifiedRadixCache):
             slot = self._take_spare_slot()
             if slot is None:
                 self.counters.no_slot += 1
+                self.ledger.refused(req, depth)
                 continue
             capture = Capture(row, depth, slot, kind)
             plan.captures.append(capture)
@@ -257,6 +275,9 @@ class SpcRadixCache(UnifiedRadixCache):
     # ---- publication
 
     def checkpoint(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
+        if not self._finds_slot_for_end(req):
+            self.counters.ends_not_stored += 1
+            return
         ends_prompt = up_to >= len(req.origin_input_ids)
         with (
             self._writing(req, tail_kind(req) if ends_prompt else Kind.SLACK),
@@ -269,6 +290,19 @@ class SpcRadixCache(UnifiedRadixCache):
         if self.gate is not None:
             self.gate.stored(req, up_to)
         self._export_counters()
+
+    def _finds_slot_for_end(self, req: Any) -> bool:
+        """Whether SGLang, which stores this request's state now, would find a slot.
+
+        It asserts where it does not. A finished request gives its own slot away, and a lazy one
+        gives up its lock first. What is left out now is stored when the request ends.
+        """
+        if self.disable or req.finished() or self.slot_gate.obtainable() > 0:
+            return True
+        if not self.enable_mamba_extra_buffer:
+            return False
+        lazy = get_exec().mamba.enable_mamba_extra_buffer_lazy
+        return req.kv.mamba_last_track_seqlen is None or bool(lazy and req.lock is not None)
 
     def _writing(self, req: Any, kind: Kind) -> AbstractContextManager[None]:
         if self.priced is None:

@@ -13,10 +13,11 @@ class CacheCounters:
     """Sums since start.
 
     matched_tokens = resumed_tokens + lost_off_grid_tokens + lost_evicted_tokens +
-    lost_uncaptured_tokens: what full attention alone could have reused, what was reused, and
-    what was recomputed since the match ended between two grid positions, since the checkpoint
-    had been evicted, or since none was captured. Without a view of the tree (LRU in SGLang's
-    own core) an evicted checkpoint counts as not captured.
+    lost_no_slot_tokens + lost_uncaptured_tokens: what full attention alone could have reused,
+    what was reused, and what was recomputed since the match ended between two grid positions,
+    since the checkpoint had been evicted, since a planned one found no slot, or since none was
+    planned. Without a view of the tree (LRU in SGLang's own core) an evicted checkpoint counts as
+    not planned.
     captured = published + duplicate + unwritten + unowned + revoked + released + pending.
     """
 
@@ -27,6 +28,7 @@ class CacheCounters:
     resumed_tokens: int = 0
     lost_off_grid_tokens: int = 0
     lost_evicted_tokens: int = 0
+    lost_no_slot_tokens: int = 0
     lost_uncaptured_tokens: int = 0
     ghost_hits: int = 0
     requests_with_loss: int = 0
@@ -39,11 +41,19 @@ class CacheCounters:
     unowned: int = 0
     revoked: int = 0
     released: int = 0
+    waits_for_slots: int = 0
+    ends_not_stored: int = 0
     planning_seconds: float = 0.0
 
     @property
     def lost_tokens(self) -> int:
-        return self.lost_off_grid_tokens + self.lost_evicted_tokens + self.lost_uncaptured_tokens
+        """Matched, not resumed."""
+        return (
+            self.lost_off_grid_tokens
+            + self.lost_evicted_tokens
+            + self.lost_no_slot_tokens
+            + self.lost_uncaptured_tokens
+        )
 
     def admit(
         self,
@@ -53,10 +63,12 @@ class CacheCounters:
         restore_depth: int,
         grid: int = 1,
         ghost_depth: int | None = None,
+        refused_depth: int | None = None,
     ) -> None:
         """Book one admitted request.
 
-        `ghost_depth` is the deepest evicted checkpoint between restore and overlap depth.
+        Between restore and overlap depth, `ghost_depth` is the deepest evicted checkpoint and
+        `refused_depth` the deepest planned one that found no slot.
         """
         assert 0 <= restore_depth <= overlap_depth, (restore_depth, overlap_depth)
         self.requests += 1
@@ -68,8 +80,10 @@ class CacheCounters:
         on_grid = max(restore_depth, overlap_depth // grid * grid)
         kept_until = min(on_grid, max(restore_depth, ghost_depth or 0))
         self.lost_off_grid_tokens += overlap_depth - on_grid
+        planned_until = min(on_grid, max(kept_until, refused_depth or 0))
         self.lost_evicted_tokens += kept_until - restore_depth
-        self.lost_uncaptured_tokens += on_grid - kept_until
+        self.lost_no_slot_tokens += planned_until - kept_until
+        self.lost_uncaptured_tokens += on_grid - planned_until
 
     def as_dict(self) -> dict[str, int | float]:
         """All counters by name, `lost_tokens` included."""

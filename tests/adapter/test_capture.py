@@ -80,3 +80,28 @@ def test_plan_fits_only_a_forward_with_its_rows_first() -> None:
     assert not plan.fits([0, 64], [64, 200])
     assert not plan.fits([128, 0], [200, 64])
     assert not plan.fits([0], [64])
+
+
+def test_refused_captures_explain_later_losses() -> None:
+    """The deepest one on the prompt, within the namespace and between restore and match."""
+    ledger = CaptureLedger()
+    first = request("a", [1] * 200)
+    for depth in (64, 128, 192):
+        ledger.refused(first, depth)
+    later = SimpleNamespace(
+        origin_input_ids=array("q", [1] * 150 + [2] * 50), extra_key=None, cache_salt=None
+    )
+    assert ledger.refused_depth(later, 0, 150) == 128
+    assert ledger.refused_depth(later, 0, 100) == 64
+    assert ledger.refused_depth(later, 128, 150) is None
+    later.extra_key = "tenant"
+    assert ledger.refused_depth(later, 0, 150) is None
+
+
+def test_a_revoked_capture_counts_as_refused() -> None:
+    ledger = CaptureLedger()
+    req = request("a", [1] * 200)
+    ledger.add(req, capture(64, 1))
+    assert [int(slot) for slot in ledger.revoke(1)] == [1]
+    again = SimpleNamespace(origin_input_ids=array("q", [1] * 99), extra_key=None, cache_salt=None)
+    assert ledger.refused_depth(again, 0, 99) == 64

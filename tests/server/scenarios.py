@@ -150,3 +150,5 @@ def accounts_are_balanced(client: Client) -> None:
     settled = ("published", "duplicate", "unwritten", "unowned", "revoked", "released")
     assert report["captured"] == sum(report[name] for name in settled), report
     assert report["unwritten"] == 0, report
+    # SGLang sizes the pool so that everyone finds slots; our captures must not change that
+    assert report["waits_for_slots"] == report["ends_not_stored"] == 0, report

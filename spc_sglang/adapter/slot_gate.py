@@ -1,0 +1,51 @@
+"""Requests wait where SGLang 0.5.23 would run out of state slots and stop the server.
+
+A request that is admitted takes one slot for its state, its tracking slots, and locks the state
+that it resumes from. SGLang sizes the pool for that, but asserts where it is wrong (a pool whose
+states are locked, `Can not alloc mamba cache`). Here the requests beyond what fits stay in the
+queue for the round. With SGLang's own sizes everything fits and nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from spc_sglang.adapter.capture import CaptureLedger
+from spc_sglang.adapter.withheld import withheld
+from spc_sglang.planning.counters import CacheCounters
+
+
+class SlotGate:
+    """How many requests of the queue find slots in this round."""
+
+    def __init__(self, cache: Any, ledger: CaptureLedger, counters: CacheCounters) -> None:
+        self._cache = cache
+        self._ledger = ledger
+        self._counters = counters
+
+    @contextmanager
+    def holding_back(self, scheduler: Any, running: Any) -> Iterator[None]:
+        """Take what does not fit out of the waiting queue while a batch is formed from it."""
+        queue = scheduler.waiting_queue
+        chunked = scheduler.chunked_req is not None
+        fitting = self.fitting(reserved=int(chunked))
+        if not running.reqs and not chunked and scheduler.last_batch is None:
+            fitting = max(fitting, 1)  # nothing will free a slot: let SGLang decide
+        held = queue[fitting:] if len(queue) > fitting else []
+        for req in held:
+            self._counters.waits_for_slots += not getattr(req, "_spc_waited_for_slots", False)
+            req._spc_waited_for_slots = True
+        with withheld(scheduler, held):
+            yield
+
+    def fitting(self, reserved: int = 0) -> int:
+        """Requests for which free, evictable and revocable slots suffice."""
+        each = 2 + int(self._cache.req_to_token_pool.mamba_initial_tracking_slots)
+        return max(0, self.obtainable() - reserved) // each
+
+    def obtainable(self) -> int:
+        """Slots that an allocation can get: free, evictable, or taken back from captures."""
+        free = self._cache.req_to_token_pool.mamba_allocator.available_size()
+        return int(free + self._cache.mamba_evictable_size() + len(self._ledger))

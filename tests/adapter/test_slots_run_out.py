@@ -1,0 +1,85 @@
+"""An exhausted state pool: requests wait or store later, where SGLang stops the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spc_sglang.adapter.capture import CaptureLedger
+from spc_sglang.adapter.cpu.models import build_model
+from spc_sglang.adapter.slot_gate import SlotGate
+from spc_sglang.planning.counters import CacheCounters
+from tests.server.test_configurations import MODELS
+
+TRACKING_SLOTS = 2
+
+
+class Pool:
+    """A gate over a fake cache; `rows` are the requests in the queue."""
+
+    def __init__(self, free: int, evictable: int, queue: int, running: int = 1) -> None:
+        allocator = SimpleNamespace(available_size=lambda: free)
+        pool = SimpleNamespace(
+            mamba_initial_tracking_slots=TRACKING_SLOTS, mamba_allocator=allocator
+        )
+        cache = SimpleNamespace(req_to_token_pool=pool, mamba_evictable_size=lambda: evictable)
+        self.counters = CacheCounters()
+        self.gate = SlotGate(cache, CaptureLedger(), self.counters)
+        self.queue = [SimpleNamespace(rid=n) for n in range(queue)]
+        self.scheduler = SimpleNamespace(
+            waiting_queue=list(self.queue), chunked_req=None, last_batch=None
+        )
+        self.running = SimpleNamespace(reqs=[object()] * running)
+
+    def round(self) -> int:
+        """Requests that the scheduler sees; none is admitted."""
+        with self.gate.holding_back(self.scheduler, self.running):
+            seen = len(self.scheduler.waiting_queue)
+        assert self.scheduler.waiting_queue == self.queue
+        return seen
+
+
+@pytest.mark.parametrize(
+    ("free", "evictable", "seen"), [(4, 0, 1), (1, 3, 1), (3, 0, 0), (6, 6, 3), (40, 0, 5)]
+)
+def test_only_those_that_find_slots_are_seen(free: int, evictable: int, seen: int) -> None:
+    """A request takes one slot for its state, two to track, and locks what it resumes from."""
+    pool = Pool(free, evictable, queue=5)
+    assert pool.round() == pool.round() == seen
+    assert pool.counters.waits_for_slots == 5 - seen  # each counts once
+
+
+def test_nobody_waits_for_an_idle_server() -> None:
+    assert Pool(0, 0, queue=3, running=0).round() == 1
+
+
+def test_a_chunked_request_keeps_one_slot() -> None:
+    pool = Pool(4, 0, queue=2)
+    pool.scheduler.chunked_req = object()
+    assert pool.round() == 0
+
+
+def probe(backend: str) -> Any:
+    model = build_model("qwen3_5", MODELS / "qwen3_5-float32")
+    command = [sys.executable, "-m", "tests.adapter.exhausted_pool_probe", backend, str(model)]
+    environment = {**os.environ, "SGLANG_USE_CPU_ENGINE": "1"}
+    environment.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.sglang
+def test_without_a_slot_the_end_is_stored_later() -> None:
+    """First our pending captures give a slot back, then nobody has one; SGLang asserts twice."""
+    assert probe("stock") == dict.fromkeys(("first", "second"), "Can not alloc mamba cache")
+    ours = probe("spc")
+    assert (ours["first"], ours["second"]) == ("stored", "stored")
+    assert ours["counters"]["revoked"] == 1 and ours["counters"]["ends_not_stored"] == 1
+    assert ours["stored_later"] == 1472
