@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from spc_sglang.adapter import capture_hooks, command_line, state_pass
+from spc_sglang.adapter import capture_hooks, chunk_end, command_line, state_pass
 from spc_sglang.adapter.compatibility import TESTED_SGLANG, Unsupported
 
 
@@ -119,6 +119,24 @@ STATE_PASS: tuple[Hook, ...] = tuple(
         "runs our state pass, which stores several states, where a forward has captures planned",
     )
     for target in state_pass.TARGETS
+)
+
+# installed by the cache factory if asked for, where no capture is possible
+CHUNK_END: tuple[Hook, ...] = (
+    Hook(
+        "sglang.srt.managers.schedule_policy.PrefillAdder._select_prefill_admission",
+        "around",
+        chunk_end.around_select_prefill_admission,
+        ("self", "req", "total_tokens", "host_hit_length", "..."),
+        "ends the first prefill chunk of a request on a planned depth",
+    ),
+    Hook(
+        "sglang.srt.managers.schedule_policy.PrefillAdder.add_chunked_req",
+        "around",
+        chunk_end.around_add_chunked_req,
+        ("self", "req"),
+        "ends further prefill chunks on planned depths",
+    ),
 )
 
 

@@ -41,6 +41,7 @@ class SpcOptions:
     gamma: float = _OURS.gamma
     state: str = ""
     state_pass: str = "off"
+    chunk_end: str = "off"
 
     def __post_init__(self) -> None:
         for option in OPTIONS:
@@ -206,6 +207,14 @@ OPTIONS: tuple[Option, ...] = (
         _choice("off", "on"),
         "'on' = where SGLang's Triton prefill rounds the states inside a forward, run our own "
         "kernel in its place, which stores them as computed. Not yet run on a GPU.",
+        "{off,on}",
+    ),
+    Option(
+        "chunk_end",
+        str,
+        _choice("off", "on"),
+        "'on' = where no state can be captured inside a forward, end prefill chunks on the planned "
+        "depths instead; each costs one forward more.",
         "{off,on}",
     ),
 )

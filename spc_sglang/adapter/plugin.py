@@ -89,4 +89,7 @@ def build_cache(context: Any) -> Any:
     cache = radix_cache.create(context)
     if cache.capture_backend is not None:
         hooks.install([hooks.FORWARD[type(cache.capture_backend.backend).__name__]])
+    elif cache.options.captures and cache.options.chunk_end == "on":
+        hooks.install(hooks.CHUNK_END)
+        logger.info("spc-sglang ends prefill chunks on planned depths; each costs a forward.")
     return cache

@@ -37,6 +37,7 @@ def main() -> None:
     hooks.install(hooks.SCHEDULER)
     hooks.install(hooks.SCHEDULER)  # a second call must not wrap twice
     hooks.install(hooks.FORWARD.values())
+    hooks.install(hooks.CHUNK_END)
     facts["after_scheduler"] = hook_state()
     print(json.dumps(facts))
 
@@ -55,7 +56,12 @@ def hook_state() -> dict[str, bool]:
         "registered": bool([name for name in ours if name.startswith("spc_sglang")]),
         **{
             hook.target: hook_module(hook.target) in sys.modules and hooks.is_installed(hook)
-            for hook in (*hooks.COMMAND_LINE, *hooks.SCHEDULER, *hooks.FORWARD.values())
+            for hook in (
+                *hooks.COMMAND_LINE,
+                *hooks.SCHEDULER,
+                *hooks.FORWARD.values(),
+                *hooks.CHUNK_END,
+            )
         },
     }
 
