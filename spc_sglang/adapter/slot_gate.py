@@ -33,7 +33,9 @@ class SlotGate:
         fitting = self.fitting(reserved=int(chunked))
         if not running.reqs and not chunked and scheduler.last_batch is None:
             fitting = max(fitting, 1)  # nothing will free a slot: let SGLang decide
-        held = queue[fitting:] if len(queue) > fitting else []
+        rows = self._cache.req_to_token_pool.available_size()
+        # where the rows of the request pool are the limit, SGLang stops by itself
+        held = queue[fitting:] if min(len(queue), rows) > fitting else []
         for req in held:
             self._counters.waits_for_slots += not getattr(req, "_spc_waited_for_slots", False)
             req._spc_waited_for_slots = True

@@ -10,7 +10,10 @@ While tokens (restore, end] are recomputed, a request may leave
 * **slack** positions, about eight a prompt and at most 2,048 tokens apart, while the pool has
   room.
 
-Every schedule is a pure function of one `Extend` and of the observations so far.
+Every schedule is a pure function of one `Extend` and of the observations so far. The seen and
+the new text of a request are two entries of the tree's split (`split`), since the branch point
+between them holds a checkpoint of its own: planned request by request, stars and combs get their
+joint optimum (`tests/planning/test_live_split.py`).
 """
 
 from __future__ import annotations

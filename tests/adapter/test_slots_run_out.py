@@ -21,12 +21,16 @@ TRACKING_SLOTS = 2
 
 
 class Pool:
-    """A gate over a fake cache; `rows` are the requests in the queue."""
+    """A gate over a fake cache with free and evictable slots, and with `rows` for requests."""
 
-    def __init__(self, free: int, evictable: int, queue: int, running: int = 1) -> None:
+    def __init__(
+        self, free: int, evictable: int, queue: int, running: int = 1, rows: int = 9
+    ) -> None:
         allocator = SimpleNamespace(available_size=lambda: free)
         pool = SimpleNamespace(
-            mamba_initial_tracking_slots=TRACKING_SLOTS, mamba_allocator=allocator
+            mamba_initial_tracking_slots=TRACKING_SLOTS,
+            mamba_allocator=allocator,
+            available_size=lambda: rows,
         )
         cache = SimpleNamespace(req_to_token_pool=pool, mamba_evictable_size=lambda: evictable)
         self.counters = CacheCounters()
@@ -53,6 +57,11 @@ def test_only_those_that_find_slots_are_seen(free: int, evictable: int, seen: in
     pool = Pool(free, evictable, queue=5)
     assert pool.round() == pool.round() == seen
     assert pool.counters.waits_for_slots == 5 - seen  # each counts once
+
+
+def test_where_the_rows_are_the_limit_nobody_waits_for_slots() -> None:
+    pool = Pool(8, 0, queue=5, rows=2)
+    assert pool.round() == 5 and pool.counters.waits_for_slots == 0
 
 
 def test_nobody_waits_for_an_idle_server() -> None:
