@@ -12,7 +12,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,13 +48,13 @@ def watch(world: World) -> tuple[Clock, Clock]:
     steps.watch(cache, "checkpoint", "insert")
     steps.watch(cache, "_evict", "evict")
     steps.watch(world.kv, "free", "KV free list")
-    if hasattr(cache, "plan_extend"):
-        steps.watch(cache, "before_extend", "plan")
-        steps.watch(cache, "plan_extend", "plan")
+    if hasattr(cache, "planner"):
+        steps.watch(cache.planner, "before_extend", "plan")
+        steps.watch(cache.planner, "plan_extend", "plan")
         steps.watch(cache, "_publish", "publish")
         policy.watch(cache.priced, "look_up", "policy")
         policy.watch(cache.priced.retention, "choose_victim", "policy")
-        cache.policy = replace(cache.policy, captures=_TimedCaptures(cache.policy.captures, policy))
+        cache.planner.captures = _TimedCaptures(cache.planner.captures, policy)
     return steps, policy
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spc_sglang.adapter.capture import CaptureLedger
+from spc_sglang.adapter.capture import CaptureLedger, Refusal
 from spc_sglang.adapter.priced_states import Lookup, PricedStates
 from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.planning.counters import CacheCounters
@@ -108,15 +108,17 @@ class Admissions:
                 earlier_visits=0 if lookup is None else lookup.admitted.earlier_visits,
             )
         )
+        refused = self._ledger.refused_depths(
+            req, observation.restore_depth, observation.overlap_depth
+        )
         self._counters.admit(
             prompt_tokens=prompt,
             overlap_depth=observation.overlap_depth,
             restore_depth=observation.restore_depth,
             grid=self._grid,
             ghost_depth=None if lookup is None else lookup.ghost_depth,
-            refused_depth=self._ledger.refused_depth(
-                req, observation.restore_depth, observation.overlap_depth
-            ),
+            no_slot_depth=refused.get(Refusal.NO_SLOT),
+            refused_depth=refused.get(Refusal.TOO_CHEAP),
         )
         if self._state_file is not None:
             self._state_file.admitted()

@@ -11,6 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import torch
@@ -19,6 +20,13 @@ from spc_sglang.planning.mirror import Kind
 
 MOST_REFUSED = 64
 """Refused captures that are remembered."""
+
+
+class Refusal(Enum):
+    """Why a planned capture was given up: no slot, or none that is worth less."""
+
+    NO_SLOT = "no slot"
+    TOO_CHEAP = "too cheap"
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +81,10 @@ class _Pending:
         return namespace_of(self.req)
 
 
+_Refused = tuple[tuple[Any, ...], "array[int]", Refusal]
+"""Namespace, tokens up to the depth, and why."""
+
+
 class CaptureLedger:
     """Who owns which unpublished slot, by request, in planning order.
 
@@ -81,7 +93,9 @@ class CaptureLedger:
 
     def __init__(self) -> None:
         self._pending: dict[int, _Pending] = {}
-        self._refused: deque[tuple[tuple[Any, ...], array[int]]] = deque(maxlen=MOST_REFUSED)
+        self._refused: deque[tuple[tuple[Any, ...], array[int], Refusal]] = deque(
+            maxlen=MOST_REFUSED
+        )
 
     def __len__(self) -> int:
         return sum(len(pending.captures) for pending in self._pending.values())
@@ -127,7 +141,7 @@ class CaptureLedger:
             captures = self._pending[key].captures
             while captures and len(slots) < count:
                 capture = captures.pop()
-                self.refused(self._pending[key].req, capture.depth)
+                self.refused(self._pending[key].req, capture.depth, Refusal.NO_SLOT)
                 slots.append(capture.take_slot())
             if not captures:
                 del self._pending[key]
@@ -135,21 +149,19 @@ class CaptureLedger:
                 break
         return slots
 
-    def refused(self, req: Any, depth: int) -> None:
-        """A planned capture found no slot, or lost it; remembered to explain later losses."""
-        self._refused.append((namespace_of(req), req.full_untruncated_fill_ids[:depth]))
+    def refused(self, req: Any, depth: int, reason: Refusal) -> None:
+        """A planned capture was given up; remembered to explain later losses."""
+        self._refused.append((namespace_of(req), req.full_untruncated_fill_ids[:depth], reason))
 
-    def refused_depth(self, req: Any, above: int, up_to: int) -> int | None:
-        """The deepest of the last refused captures on this prompt, above < depth <= up_to."""
+    def refused_depths(self, req: Any, above: int, up_to: int) -> dict[Refusal, int]:
+        """By reason, the deepest of the last refused captures on a prompt, above < d <= up_to."""
         namespace, ids = namespace_of(req), req.origin_input_ids
-        return max(
-            (
-                len(text)
-                for of, text in self._refused
-                if above < len(text) <= up_to and of == namespace and ids[: len(text)] == text
-            ),
-            default=None,
-        )
+        deepest: dict[Refusal, int] = {}
+        for of, text, reason in self._refused:
+            depth = len(text)
+            if above < depth <= up_to and of == namespace and ids[:depth] == text:
+                deepest[reason] = max(depth, deepest.get(reason, 0))
+        return deepest
 
     def clear(self) -> None:
         """Forget everything without freeing; for a flush that clears the pool itself."""

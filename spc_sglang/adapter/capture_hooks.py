@@ -47,9 +47,10 @@ def around_prepare_for_extend(original: Callable[..., Any], self: Any, *args: An
     cache = self.tree_cache
     if not isinstance(cache, SpcRadixCache):
         return original(self, *args)
-    cache.before_extend(self)
+    cache.planner.before_extend(self)
     result = original(self, *args)
-    setattr(self, _PLAN, cache.plan_extend(self))
+    setattr(self, _PLAN, cache.planner.plan_extend(self))
+    cache.export_counters()
     return result
 
 

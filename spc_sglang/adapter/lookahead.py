@@ -15,7 +15,8 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from spc_sglang.adapter.capture import namespace_of
 from spc_sglang.planning.mirror import Handle
-from spc_sglang.planning.retention import Retention, expected_hits
+from spc_sglang.planning.queue_hits import expected_hits
+from spc_sglang.planning.retention import Retention
 
 MOST_REQUESTS = 16
 REFRESH_REQUESTS = 8

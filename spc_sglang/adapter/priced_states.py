@@ -83,6 +83,10 @@ class PricedStates(MambaComponent):
         owner = None if node is None else self._prompt_of_owner.get(node.id)
         return Lookup(self.retention.admitted(path, restored), owner, ghost)
 
+    def outbids(self, kind: Kind, gap: int) -> bool:
+        """Whether a new state is worth more than the one that would be evicted for it."""
+        return self.retention.outbids(kind, gap, self._is_locked, self._expected_hits())
+
     def flushed(self) -> None:
         """The tree was emptied without an event for each node."""
         self.retention.flushed()
@@ -177,8 +181,9 @@ class PricedStates(MambaComponent):
         """Free one state; the caller goes on while there is progress and need."""
         if tracker[self.component_type] >= self._wanted:
             return
-        hits = self.queue_hits() if self.queue_hits is not None else None
-        victim = self.retention.choose_victim(locked=self._is_locked, queue_hits=hits)
+        victim = self.retention.choose_victim(
+            locked=self._is_locked, queue_hits=self._expected_hits()
+        )
         if victim is None:
             return
         node = self.tree_core._node_arena[victim]
@@ -195,6 +200,9 @@ class PricedStates(MambaComponent):
 
     def _evict_device_end(self) -> None:
         self._wanted = 0
+
+    def _expected_hits(self) -> Mapping[Handle, float] | None:
+        return self.queue_hits() if self.queue_hits is not None else None
 
     def _is_locked(self, handle: Handle) -> bool:
         node = self.tree_core._node_arena[handle]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -29,11 +28,12 @@ from sglang.srt.runtime_context import get_exec, mamba_checkpoint_grid
 
 from spc_sglang.adapter import capture_backends, hooks, tree_core
 from spc_sglang.adapter import options as spc_options
-from spc_sglang.adapter.admission import Admissions, Observation, note_match, tail_kind
-from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
+from spc_sglang.adapter.admission import Admissions, note_match, tail_kind
+from spc_sglang.adapter.capture import Capture, CaptureLedger
 from spc_sglang.adapter.capture_backend import CaptureBackend
 from spc_sglang.adapter.capture_hooks import HANDOVER
 from spc_sglang.adapter.capture_state_pass import StatePass
+from spc_sglang.adapter.extend_planner import ExtendPlanner
 from spc_sglang.adapter.follower_gate import FollowerGate
 from spc_sglang.adapter.lookahead import QueueLookahead
 from spc_sglang.adapter.metrics import PrometheusCounters
@@ -41,15 +41,12 @@ from spc_sglang.adapter.priced_states import PricedStates, Writer
 from spc_sglang.adapter.slot_gate import SlotGate
 from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.adapter.tree_core import SpcTreeCore
-from spc_sglang.planning.capture_policy import Extend, reachable
 from spc_sglang.planning.counters import CacheCounters
-from spc_sglang.planning.learned import Proposal
 from spc_sglang.planning.mirror import Kind
 from spc_sglang.planning.presets import Policy, build
 
 logger = logging.getLogger(__name__)
 
-SLACK_SHARE = 0.05
 RECENT_CAPTURES = 64
 """Depths and kinds of the last published captures that the report lists."""
 
@@ -118,6 +115,7 @@ class SpcRadixCache(UnifiedRadixCache):
             self.capture_grid,
             self.ledger,
         )
+        self.planner = ExtendPlanner(self, policy.captures)
         if self.metrics_collector is not None:
             self.prometheus = PrometheusCounters(self.metrics_collector.labels)
         logger.info("spc-sglang: %s", chosen)
@@ -159,104 +157,7 @@ class SpcRadixCache(UnifiedRadixCache):
             note_match(params.req, result)
         return result
 
-    # ---- planning, around ScheduleBatch.prepare_for_extend
-
-    def before_extend(self, batch: Any) -> None:
-        """Take over the branch point, so that the engine keeps tracking the end as well.
-
-        The engine can track one position a request and forward, and gives up the end for the
-        branch. Where no slot is left for us, its own choice stays.
-        """
-        if not (self.captures and self.enable_mamba_extra_buffer):
-            return
-        if self._spare_slots() <= self._slots_to_bind(batch):
-            return
-        for req in batch.reqs:
-            req.mamba_branching_seqlen = None
-
-    def plan_extend(self, batch: Any) -> CapturePlan | None:
-        """Plan the captures of a batch and take a slot for each; None if there are none."""
-        started = time.perf_counter()
-        plan = CapturePlan(list(batch.prefix_lens), list(batch.extend_lens))
-        for row, req in enumerate(batch.reqs):
-            observation = self.admissions.observe(req)
-            if self.captures:
-                self._plan_request(plan, row, req, observation)
-        self.counters.planning_seconds += time.perf_counter() - started
-        self._export_counters()
-        return plan if plan.captures else None
-
-    def _plan_request(
-        self, plan: CapturePlan, row: int, req: Any, observation: Observation
-    ) -> None:
-        if req.skip_radix_cache_insert or plan.extend_lens[row] <= 0:
-            return
-        prefix = plan.prefix_lens[row]
-        end = prefix + plan.extend_lens[row]
-        extend = Extend(
-            prefix=prefix,
-            end=end,
-            prompt=len(req.origin_input_ids),
-            grid=self.capture_grid,
-            overlap_depth=observation.overlap_depth,
-            restore_depth=observation.restore_depth,
-            engine_depth=req.kv.mamba_last_track_seqlen if self.enable_mamba_extra_buffer else end,
-            overlaps=observation.overlaps,
-            continues=observation.continues,
-            slack=self._has_slack(),
-        )
-        for depth, kind in [*self._asked_of(req, extend), *self.policy.captures.proposals(extend)]:
-            if any(capture.row == row and capture.depth == depth for capture in plan.captures):
-                continue
-            if self.ledger.holds_same_prefix(req, depth):
-                self.counters.in_flight_elsewhere += 1
-                continue
-            slot = self._take_spare_slot()
-            if slot is None:
-                self.counters.no_slot += 1
-                self.ledger.refused(req, depth)
-                continue
-            capture = Capture(row, depth, slot, kind)
-            plan.captures.append(capture)
-            self.ledger.add(req, capture)
-            self.counters.captured += 1
-
-    def _asked_of(self, req: Any, extend: Extend) -> list[Proposal]:
-        """Depths at which waiting followers leave this request's prompt."""
-        if self.gate is None:
-            return []
-        depths = reachable(extend, self.gate.admitted(req))
-        return [Proposal(depth, Kind.BRANCH) for depth in depths]
-
     # ---- slots
-
-    def _spare_slots(self) -> int:
-        """Free or evictable slots beyond one for each running request.
-
-        The engine needs one more slot whenever a running request donates its state.
-        """
-        rows_in_use = self.req_to_token_pool.size - len(self.req_to_token_pool.free_slots)
-        available = self.req_to_token_pool.mamba_allocator.available_size()
-        return available + self.mamba_evictable_size() - rows_in_use
-
-    def _has_slack(self) -> bool:
-        """Whether more than 5 % of the pool is free beyond what running requests may need."""
-        allocator = self.req_to_token_pool.mamba_allocator
-        return self._spare_slots() - self.mamba_evictable_size() > SLACK_SHARE * allocator.size
-
-    def _slots_to_bind(self, batch: Any) -> int:
-        per_request = 1 + self.req_to_token_pool.mamba_initial_tracking_slots
-        return sum(2 + per_request for req in batch.reqs if not req.kv.holds_kv)
-
-    def _take_spare_slot(self) -> torch.Tensor | None:
-        if self._spare_slots() <= 0:
-            return None
-        allocator = self.req_to_token_pool.mamba_allocator
-        slot = allocator.alloc(1)
-        if slot is None:
-            super().evict_for_alloc(EvictParams(num_tokens=0, mamba_num=1))
-            slot = allocator.alloc(1)
-        return slot
 
     def _free_slot(self, slot: torch.Tensor) -> None:
         self.req_to_token_pool.mamba_allocator.free(slot)
@@ -289,7 +190,7 @@ class SpcRadixCache(UnifiedRadixCache):
                 self._publish(req, capture)
         if self.gate is not None:
             self.gate.stored(req, up_to)
-        self._export_counters()
+        self.export_counters()
 
     def _finds_slot_for_end(self, req: Any) -> bool:
         """Whether SGLang, which stores this request's state now, would find a slot.
@@ -410,7 +311,7 @@ class SpcRadixCache(UnifiedRadixCache):
 
     # ---- read-out
 
-    def _export_counters(self) -> None:
+    def export_counters(self) -> None:
         if self.prometheus is not None:
             self.prometheus.report(self.counters)
 

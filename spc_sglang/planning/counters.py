@@ -13,11 +13,11 @@ class CacheCounters:
     """Sums since start.
 
     matched_tokens = resumed_tokens + lost_off_grid_tokens + lost_evicted_tokens +
-    lost_no_slot_tokens + lost_uncaptured_tokens: what full attention alone could have reused,
-    what was reused, and what was recomputed since the match ended between two grid positions,
-    since the checkpoint had been evicted, since a planned one found no slot, or since none was
-    planned. Without a view of the tree (LRU in SGLang's own core) an evicted checkpoint counts as
-    not planned.
+    lost_no_slot_tokens + lost_refused_tokens + lost_uncaptured_tokens: what full attention alone
+    could have reused, what was reused, and what was recomputed since the match ended between two
+    grid positions, since the checkpoint had been evicted, since a planned one found no slot or was
+    worth less than all that were kept, or since none was planned. Without a view of the tree (LRU
+    in SGLang's own core) an evicted checkpoint counts as not planned.
     captured = published + duplicate + unwritten + unowned + revoked + released + pending.
     """
 
@@ -29,6 +29,7 @@ class CacheCounters:
     lost_off_grid_tokens: int = 0
     lost_evicted_tokens: int = 0
     lost_no_slot_tokens: int = 0
+    lost_refused_tokens: int = 0
     lost_uncaptured_tokens: int = 0
     ghost_hits: int = 0
     requests_with_loss: int = 0
@@ -37,6 +38,7 @@ class CacheCounters:
     duplicate: int = 0
     in_flight_elsewhere: int = 0
     no_slot: int = 0
+    refused: int = 0
     unwritten: int = 0
     unowned: int = 0
     revoked: int = 0
@@ -52,6 +54,7 @@ class CacheCounters:
             self.lost_off_grid_tokens
             + self.lost_evicted_tokens
             + self.lost_no_slot_tokens
+            + self.lost_refused_tokens
             + self.lost_uncaptured_tokens
         )
 
@@ -63,12 +66,14 @@ class CacheCounters:
         restore_depth: int,
         grid: int = 1,
         ghost_depth: int | None = None,
+        no_slot_depth: int | None = None,
         refused_depth: int | None = None,
     ) -> None:
         """Book one admitted request.
 
-        Between restore and overlap depth, `ghost_depth` is the deepest evicted checkpoint and
-        `refused_depth` the deepest planned one that found no slot.
+        Between restore and overlap depth, `ghost_depth` is the deepest evicted checkpoint,
+        `no_slot_depth` the deepest planned one that found no slot, and `refused_depth` the deepest
+        that was not worth one.
         """
         assert 0 <= restore_depth <= overlap_depth, (restore_depth, overlap_depth)
         self.requests += 1
@@ -78,12 +83,16 @@ class CacheCounters:
         self.requests_with_loss += restore_depth < overlap_depth
         self.ghost_hits += ghost_depth is not None
         on_grid = max(restore_depth, overlap_depth // grid * grid)
-        kept_until = min(on_grid, max(restore_depth, ghost_depth or 0))
+        reached, lost = restore_depth, []
+        for depth in (ghost_depth, no_slot_depth, refused_depth, on_grid):
+            deeper = min(on_grid, max(reached, depth or 0))
+            lost.append(deeper - reached)
+            reached = deeper
         self.lost_off_grid_tokens += overlap_depth - on_grid
-        planned_until = min(on_grid, max(kept_until, refused_depth or 0))
-        self.lost_evicted_tokens += kept_until - restore_depth
-        self.lost_no_slot_tokens += planned_until - kept_until
-        self.lost_uncaptured_tokens += on_grid - planned_until
+        self.lost_evicted_tokens += lost[0]
+        self.lost_no_slot_tokens += lost[1]
+        self.lost_refused_tokens += lost[2]
+        self.lost_uncaptured_tokens += lost[3]
 
     def as_dict(self) -> dict[str, int | float]:
         """All counters by name, `lost_tokens` included."""

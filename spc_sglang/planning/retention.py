@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -30,8 +29,8 @@ from spc_sglang.planning.class_rates import (
     clock_offset,
 )
 from spc_sglang.planning.lru_guard import LruGuard
+from spc_sglang.planning.matched_path import deepest_ghost, overlaps_inside, visits
 from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path
-from spc_sglang.planning.observation import BUCKET_TOKENS
 
 GHOSTS_PER_SLOT = 2
 EVICTIONS = ("value", "lru")
@@ -116,13 +115,13 @@ class Retention:
             checkpoint = self._live_checkpoint(restored)
             restore_depth = checkpoint.node.depth
             self._used(checkpoint)
-        ghost = _deepest_ghost(nodes, restore_depth)
+        ghost = deepest_ghost(nodes, restore_depth)
         if ghost is not None:
             self._used(ghost)
         continues = any(node.ended for node in nodes if node.depth >= restore_depth)
         if nodes:
             self._compare_with_lru(nodes, restore_depth)
-        earlier_visits = _visits(nodes)
+        earlier_visits = visits(nodes)
         for node in nodes:
             node.passes += 1
             node.heat = node.heat_now(self.now) + 1.0
@@ -131,7 +130,7 @@ class Retention:
             if node.is_live and (node.passes - 1) & (node.passes - 2) == 0:
                 assert node.checkpoint is not None
                 self._classify(node.checkpoint)
-        overlaps = _overlaps(nodes, restore_depth)
+        overlaps = overlaps_inside(nodes, restore_depth)
         return Admitted(ghost is not None, continues, earlier_visits, overlaps)
 
     def grown(self, path: Path) -> None:
@@ -221,6 +220,34 @@ class Retention:
         gap * (alpha / (b + age) + hits). What the guard keeps goes only where nothing else can.
         Ties go to the one inserted first. A few passes over S.
         """
+        cheapest = self._cheapest(exclude, locked, queue_hits)
+        return None if cheapest is None else cheapest[0]
+
+    def outbids(
+        self,
+        kind: Kind,
+        gap: int,
+        locked: Callable[[Handle], bool] | None = None,
+        queue_hits: Mapping[Handle, float] | None = None,
+    ) -> bool:
+        """Whether a new checkpoint above another one is worth more than the state it replaces.
+
+        `gap` is its depth minus that of the checkpoint above it. False where nothing can go.
+        """
+        cheapest = self._cheapest((), locked, queue_hits)
+        if cheapest is None:
+            return False
+        rate = self.rates.rates[class_of(kind, checkpoint_below=True, passes=1)]
+        return bool(gap * rate / self.rates.offset > cheapest[1])
+
+    # ---- inside
+
+    def _cheapest(
+        self,
+        exclude: Collection[Handle],
+        locked: Callable[[Handle], bool] | None,
+        queue_hits: Mapping[Handle, float] | None,
+    ) -> tuple[Handle, float] | None:
         scores = self.scores()
         if queue_hits and self.eviction == "value":
             for handle, hits in queue_hits.items():
@@ -238,26 +265,30 @@ class Retention:
             least = self._least(scores)
             if least is None:
                 return None
-            victim = self._live[least].node.handle
+            slot, score = least
+            victim = self._live[slot].node.handle
             if locked is None or not locked(victim):
-                return victim
-            scores[least] = np.inf
+                return victim, score
+            scores[slot] = np.inf
         return None
 
-    # ---- inside
+    def _least(
+        self, scores: np.ndarray[tuple[int], np.dtype[np.float64]]
+    ) -> tuple[int, float] | None:
+        """The slot of least score and that score, of equal ones the one inserted first.
 
-    def _least(self, scores: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int | None:
-        """The slot of least score, of equal ones that inserted first; None if all are infinite."""
+        None if all are infinite.
+        """
         slot = int(scores.argmin())
-        least = scores[slot]
+        least = float(scores[slot])
         if least == np.inf:
             return None
         scores[slot] = np.inf
         if scores.min() > least:  # the usual case: one pass more instead of collecting ties
-            return slot
+            return slot, least
         scores[slot] = least
         ties = np.flatnonzero(scores == least)
-        return int(ties[self._order[ties].argmin()])
+        return int(ties[self._order[ties].argmin()]), least
 
     def scores(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """A fresh array of values by slot, `[live]`; the least one goes first."""
@@ -357,46 +388,3 @@ class Retention:
         self._book(ghost)
         del self._ghosts[ghost.node.handle]
         ghost.node.checkpoint = None
-
-
-def expected_hits(resume_points: Sequence[Handle | None]) -> dict[Handle, float]:
-    """Hits the waiting queue promises: a request at position i adds 1 / (i + 1) to its state.
-
-    `resume_points[i]` is the deepest live checkpoint that waiting request i would resume from;
-    None where there is none, or where its prompt extends a running or an earlier waiting one.
-    """
-    hits: dict[Handle, float] = {}
-    for position, handle in enumerate(resume_points):
-        if handle is not None:
-            hits[handle] = hits.get(handle, 0.0) + 1.0 / (position + 1)
-    return hits
-
-
-def _visits(nodes: Sequence[Node]) -> int:
-    """Earlier requests that matched to the last node's grid position, the owner left out.
-
-    A few equal tokens beyond a place that is often visited do not make a new place.
-    """
-    if not nodes:
-        return 0
-    place = nodes[-1].depth // BUCKET_TOKENS * BUCKET_TOKENS
-    return next(node for node in nodes if node.depth >= place).passes - 1
-
-
-def _deepest_ghost(nodes: Sequence[Node], restore_depth: int) -> Checkpoint | None:
-    for node in reversed(nodes):
-        if node.depth <= restore_depth:
-            return None
-        if node.checkpoint is not None and not node.is_live:
-            return node.checkpoint
-    return None
-
-
-def _overlaps(nodes: Sequence[Node], restore_depth: int) -> tuple[tuple[int, float], ...]:
-    """Where past requests left this path: the drop of heat from one node to the next."""
-    inside = [node for node in nodes if node.depth > restore_depth]
-    return tuple(
-        (upper.depth, upper.heat - lower.heat)
-        for upper, lower in pairwise(inside)
-        if upper.heat > lower.heat
-    )

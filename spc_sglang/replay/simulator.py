@@ -106,6 +106,8 @@ class Simulator:
     def _capture(self, path: NodeArray, extend: Extend, restored: object) -> None:
         """Insert each planned state, then evict while the pool is over its limit.
 
+        A guess may go at once. (A server does not capture one that is worth less than its victim.)
+
         Of more states than slots only the deepest are inserted: the others would go at once.
         """
         retention = self.policy.retention
@@ -120,7 +122,8 @@ class Simulator:
             retention.inserted(handle, kind)
             self._unread.add(handle)
             while len(retention) > retention.slots:
-                victim = retention.choose_victim(exclude=(handle, restored))
+                kept = (restored,) if kind.is_guess else (handle, restored)
+                victim = retention.choose_victim(exclude=kept)
                 if victim is None:
                     victim = handle
                 retention.evicted(victim)

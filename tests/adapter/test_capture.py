@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan
+from spc_sglang.adapter.capture import Capture, CaptureLedger, CapturePlan, Refusal
 
 
 def request(rid: str, ids: list[int], extra_key: str | None = None) -> SimpleNamespace:
@@ -87,21 +87,24 @@ def test_refused_captures_explain_later_losses() -> None:
     ledger = CaptureLedger()
     first = request("a", [1] * 200)
     for depth in (64, 128, 192):
-        ledger.refused(first, depth)
+        ledger.refused(first, depth, Refusal.NO_SLOT)
+    ledger.refused(first, 64, Refusal.TOO_CHEAP)
     later = SimpleNamespace(
         origin_input_ids=array("q", [1] * 150 + [2] * 50), extra_key=None, cache_salt=None
     )
-    assert ledger.refused_depth(later, 0, 150) == 128
-    assert ledger.refused_depth(later, 0, 100) == 64
-    assert ledger.refused_depth(later, 128, 150) is None
+    both = {Refusal.NO_SLOT: 128, Refusal.TOO_CHEAP: 64}
+    assert ledger.refused_depths(later, 0, 150) == both
+    assert ledger.refused_depths(later, 64, 150) == {Refusal.NO_SLOT: 128}
+    assert ledger.refused_depths(later, 0, 100) == dict.fromkeys(Refusal, 64)
+    assert ledger.refused_depths(later, 128, 150) == {}
     later.extra_key = "tenant"
-    assert ledger.refused_depth(later, 0, 150) is None
+    assert ledger.refused_depths(later, 0, 150) == {}
 
 
-def test_a_revoked_capture_counts_as_refused() -> None:
+def test_a_revoked_capture_counts_as_without_a_slot() -> None:
     ledger = CaptureLedger()
     req = request("a", [1] * 200)
     ledger.add(req, capture(64, 1))
     assert [int(slot) for slot in ledger.revoke(1)] == [1]
     again = SimpleNamespace(origin_input_ids=array("q", [1] * 99), extra_key=None, cache_salt=None)
-    assert ledger.refused_depth(again, 0, 99) == 64
+    assert ledger.refused_depths(again, 0, 99) == {Refusal.NO_SLOT: 64}

@@ -15,14 +15,16 @@ def test_matched_is_resumed_plus_lost() -> None:
         restore_depth=640,
         grid=64,
         ghost_depth=704,
-        refused_depth=768,
+        no_slot_depth=768,
+        refused_depth=832,
     )
     counters.admit(prompt_tokens=500, overlap_depth=0, restore_depth=0)
     report = counters.as_dict()
     assert report["matched_tokens"] == report["resumed_tokens"] + report["lost_tokens"] == 900
     assert report["lost_evicted_tokens"] == 704 - 640
     assert report["lost_no_slot_tokens"] == 768 - 704
-    assert report["lost_uncaptured_tokens"] == 896 - 768
+    assert report["lost_refused_tokens"] == 832 - 768
+    assert report["lost_uncaptured_tokens"] == 896 - 832
     assert report["lost_off_grid_tokens"] == 900 - 896
     assert report["ghost_hits"] == 1
     assert report["requests"] == 2 and report["requests_with_loss"] == 1

@@ -9,7 +9,8 @@ import pytest
 
 from spc_sglang.planning.class_rates import ClassRates, class_of, clock_offset
 from spc_sglang.planning.mirror import Kind
-from spc_sglang.planning.retention import Retention, expected_hits
+from spc_sglang.planning.queue_hits import expected_hits
+from spc_sglang.planning.retention import Retention
 from tests.planning.pareto_twin import BLOCK, Prefix, Twin
 
 
@@ -75,6 +76,18 @@ def test_what_lru_would_have_kept_is_kept_after_a_loss() -> None:
     retention.evicted("a")
     assert retention.value("chat") < retention.value("b")
     assert retention.choose_victim() == "b"
+
+
+def test_a_new_state_outbids_only_what_is_worth_less() -> None:
+    """Fresh and unlearnt, values are gap / b: a guess of 640 tokens against a live gap of 1,280."""
+    retention = Retention(slots=1)
+    assert not retention.outbids(Kind.GUESS, 640)  # nothing could go
+    retention.grown(chain(1280))
+    retention.inserted("n1280", Kind.BRANCH)
+    assert not retention.outbids(Kind.GUESS, 1280)
+    assert retention.outbids(Kind.GUESS, 1281)
+    assert not retention.outbids(Kind.GUESS, 1281, locked=lambda handle: True)
+    assert not retention.outbids(Kind.GUESS, 1281, queue_hits={"n1280": 1.0})
 
 
 def test_a_few_equal_tokens_more_are_no_new_place() -> None:

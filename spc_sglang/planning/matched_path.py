@@ -1,0 +1,40 @@
+"""What the nodes that one request matched tell, from the root downwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from spc_sglang.planning.mirror import Checkpoint, Node
+from spc_sglang.planning.observation import BUCKET_TOKENS
+
+
+def visits(nodes: Sequence[Node]) -> int:
+    """Earlier requests that matched to the last node's grid position, the owner left out.
+
+    A few equal tokens beyond a place that is often visited do not make a new place.
+    """
+    if not nodes:
+        return 0
+    place = nodes[-1].depth // BUCKET_TOKENS * BUCKET_TOKENS
+    return next(node for node in nodes if node.depth >= place).passes - 1
+
+
+def deepest_ghost(nodes: Sequence[Node], restore_depth: int) -> Checkpoint | None:
+    """The deepest evicted checkpoint, still watched, below the restore depth."""
+    for node in reversed(nodes):
+        if node.depth <= restore_depth:
+            return None
+        if node.checkpoint is not None and not node.is_live:
+            return node.checkpoint
+    return None
+
+
+def overlaps_inside(nodes: Sequence[Node], restore_depth: int) -> tuple[tuple[int, float], ...]:
+    """Where past requests left this path: the drop of heat from one node to the next."""
+    inside = [node for node in nodes if node.depth > restore_depth]
+    return tuple(
+        (upper.depth, upper.heat - lower.heat)
+        for upper, lower in pairwise(inside)
+        if upper.heat > lower.heat
+    )
