@@ -77,7 +77,7 @@ TITLES = {
     "blocks": "Checkpoints that match block caching",
     "entries": "Last K entries, every request in order",
     "front": "Pareto front over checkpoints an entry, at the largest K",
-    "prompts": "Placements on the prompts that were matched most",
+    "prompts": "Placements on the prompts that most requests share",
     "drift": "Drift, mean replay over that of the DP that knows the law",
     "examples": "Laws with known answers",
     "regret": "What a learnt law costs: two Gaussians on 2,000 tokens",
@@ -103,7 +103,7 @@ def _tables(
         tables["laws"].append(laws.law_row(dataset, found))
         tables["factors"] += laws.factor_rows(dataset.label, law, arguments.budgets)
         tables["blocks"] += laws.block_rows(dataset.label, law, BLOCK_SIZES)
-        tables["prompts"] += laws.prompt_rows(dataset, found, PROMPT_BUDGET, NUM_PROMPTS)
+        tables["prompts"] += laws.prompt_rows(dataset, law, PROMPT_BUDGET, NUM_PROMPTS)
     tables["drift"] = drift.drift_rows(arguments.drift_requests)
     tables["examples"] = examples.example_rows()
     tables["regret"] = examples.regret_rows(500, (1, 4, 16, 64), arguments.seeds)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.published.datasets import Dataset
-from benchmarks.published.entries import Match, law_of, quantiles
-from benchmarks.published.placements import PLACEMENTS, depths_for
+from benchmarks.published.datasets import Dataset, Tokens
+from benchmarks.published.entries import Match, common_tokens, law_of, quantiles
+from benchmarks.published.placements import GRID_TOKENS, PLACEMENTS, depths_for
 from spc_sglang.placement import (
     OverlapWeights,
     block,
@@ -139,31 +138,49 @@ def block_rows(label: str, law: OverlapWeights, sizes: Sequence[int]) -> list[Bl
 
 
 def prompt_rows(
-    dataset: Dataset, found: Sequence[Match], budget: int, num_prompts: int
+    dataset: Dataset, pooled: OverlapWeights, budget: int, num_prompts: int
 ) -> list[PromptRow]:
-    """The prompts that later requests matched most, with the pooled law and with their own."""
-    by_entry: dict[int, list[Match]] = defaultdict(list)
-    for match in found:
-        by_entry[match.entry].append(match)
-    pooled = law_of(found)
+    """Prompts that most later requests share at least half of, by the pooled law and their own.
+
+    Of the first quarter of the data set, so that enough requests follow, and no two of them share
+    half. Requests that share less than one step of the kernels' grid are not counted.
+    """
     rows = []
-    for entry in sorted(by_entry, key=lambda e: (-len(by_entry[e]), e))[:num_prompts]:
-        length = len(dataset.prompts[entry])
-        own = law_of(by_entry[entry], length)
-        p10, p90 = quantiles(by_entry[entry], (0.1, 0.9))
-        choices = {
+    for index, own in _most_shared(dataset.prompts, num_prompts):
+        length = len(dataset.prompts[index])
+        depths_of = {
             "dp on its own law": depths_for("dp", own, length, budget),
             "dp on the pooled law": depths_for("dp", pooled, length, budget),
         }
-        choices |= {name: depths_for(name, None, length, budget) for name in _SHOWN}
-        for name, depths in choices.items():
+        depths_of |= {name: depths_for(name, None, length, budget) for name in _SHOWN}
+        mass = np.cumsum(own.weights) / own.total
+        p10, p90 = (int(own.depths[np.searchsorted(mass, share)]) for share in (0.1, 0.9))
+        for name, depths in depths_of.items():
             lost = round(mean_replay(own, depths), 1)
-            about = (dataset.label, length, len(by_entry[entry]), p10, p90)
+            about = (dataset.label, length, int(own.total), p10, p90)
             rows.append(PromptRow(*about, name, depths, lost))
     return rows
 
 
 _SHOWN = ("balanced", "block", "log")
+
+
+def _most_shared(prompts: Sequence[Tokens], count: int) -> list[tuple[int, OverlapWeights]]:
+    """Places of the prompts, and the law of what later requests share with each."""
+    found = []
+    for index in range(-(-len(prompts) // 4)):
+        prompt = prompts[index]
+        shared = np.array([common_tokens(later[:-1], prompt) for later in prompts[index + 1 :]])
+        shared = shared[shared >= GRID_TOKENS]
+        if shared.size:
+            score = int((2 * shared >= len(prompt)).sum())
+            found.append((score, index, OverlapWeights.from_samples(shared, len(prompt))))
+    chosen: list[tuple[int, OverlapWeights]] = []
+    for _, index, law in sorted(found, key=lambda entry: (-entry[0], entry[1])):
+        half = len(prompts[index]) / 2
+        if all(common_tokens(prompts[index], prompts[other]) < half for other, _ in chosen):
+            chosen.append((index, law))
+    return chosen[:count]
 
 
 def _random_row(label: str, budget: int, law: OverlapWeights) -> FactorRow:

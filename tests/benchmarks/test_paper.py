@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.paper import FLAGS, main
 from benchmarks.published import claims
-from benchmarks.published.datasets import LOADERS, Tokens, from_files, synthetic
+from benchmarks.published.datasets import LOADERS, Dataset, Tokens, from_files, synthetic
 from benchmarks.published.drift import drift_rows
 from benchmarks.published.entries import (
     Match,
@@ -22,7 +22,7 @@ from benchmarks.published.entries import (
     replay_learnt,
 )
 from benchmarks.published.examples import ExampleRow, example_rows
-from benchmarks.published.laws import BlockRow, FactorRow, block_rows, factor_rows
+from benchmarks.published.laws import BlockRow, FactorRow, block_rows, factor_rows, prompt_rows
 from benchmarks.published.serving import EntryRow, front
 from spc_sglang.placement import OverlapWeights
 from spc_sglang.placement.histogram import PlainHistogram
@@ -67,6 +67,19 @@ def test_factors_on_a_law_by_hand() -> None:
     assert rows["balanced", 1].mean_replay_tokens == (10 + 14) / 2
     assert rows["block", 2].mean_replay_tokens == 5.0
     assert block_rows("x", law, [8, 40]) == [BlockRow("x", 8, 3, 2)]
+
+
+def test_placements_on_a_prompt_by_hand() -> None:
+    """Two of the later requests share 100 of its 200 tokens, one 150, one nothing."""
+    prompt = "a" * 200
+    later = [prompt[:shared] + "b" * 99 for shared in (100, 100, 150, 0)]
+    dataset = Dataset("x", tuple(prompts(prompt, *later, "c", "c", "c")), False, "")
+    rows = {r.placement: r for r in prompt_rows(dataset, OverlapWeights([100], [1.0]), 1, 2)}
+    own, pooled = rows["dp on its own law"], rows["dp on the pooled law"]
+    assert (own.requests, own.prompt_tokens, own.depths) == (3, 200, (100,))
+    assert own.mean_replay_tokens == pooled.mean_replay_tokens == round(50 / 3, 1)
+    # at 101: the two of 100 start at the root
+    assert rows["balanced"].mean_replay_tokens == round((100 + 100 + 49) / 3, 1)
 
 
 def test_two_gaussians_and_uniform() -> None:
