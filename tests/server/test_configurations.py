@@ -82,6 +82,13 @@ ROWS = (
     # Mamba2 beside attention; one chunk grid for the batch, so batches round otherwise
     Row("falcon_h1-page1-chunk2048-overlap", family="falcon_h1"),
     Row(
+        "nemotron_h-page64-chunk512-sync",
+        family="nemotron_h",
+        page_size=64,
+        chunk=512,
+        overlap=False,
+    ),
+    Row(
         "granite_hybrid-no_buffer-page1-chunk100-mixed",
         family="granite_hybrid",
         strategy="no_buffer",

@@ -80,6 +80,28 @@ def granite_hybrid() -> Family:
     return Family(config, GraniteMoeHybridForCausalLM)
 
 
+def nemotron_h() -> Family:
+    """Mamba2, attention and feed-forward layers one after the other, as in a pattern M-M*M-."""
+    from transformers import NemotronHConfig, NemotronHForCausalLM
+
+    layers = ["mamba", "mlp", "mamba", "attention", "mamba", "mlp"]
+    config = NemotronHConfig(
+        **_SHARED,
+        layers_block_type=layers,
+        intermediate_size=256,
+        num_key_value_heads=2,
+        head_dim=32,
+        mamba_num_heads=8,
+        mamba_head_dim=16,
+        n_groups=2,
+        ssm_state_size=16,
+        conv_kernel=4,
+        chunk_size=MAMBA_CHUNK_TOKENS,
+    )
+    # SGLang knows the layers by their older names
+    return Family(config, NemotronHForCausalLM, {"layers_block_type": layers, "mamba_n_groups": 2})
+
+
 def kimi_linear() -> Family:
     """Three KDA layers, then latent attention; experts behind the first layer."""
     from transformers import KimiLinearConfig, KimiLinearForCausalLM
@@ -130,5 +152,6 @@ def kimi_linear() -> Family:
 OTHER_FAMILIES: dict[str, Callable[[], Family]] = {
     "falcon_h1": falcon_h1,
     "granite_hybrid": granite_hybrid,
+    "nemotron_h": nemotron_h,
     "kimi_linear": kimi_linear,
 }
