@@ -56,8 +56,12 @@ class Admitted:
 class Retention:
     """Values of the live checkpoints of one pool of `slots` states.
 
-    `eviction` is "value" (the Pareto clock) or "lru" (least recently made or resumed from).
+    `eviction` is "value" (the Pareto clock) or "lru" (least recently made or resumed from). The
+    clock is `guarded` by what LRU would keep.
     """
+
+    guarded = True
+    """False in subclasses with a score of their own."""
 
     def __init__(self, slots: int, eviction: str = "value") -> None:
         if slots < 1:
@@ -119,7 +123,7 @@ class Retention:
         if ghost is not None:
             self._used(ghost)
         continues = any(node.ended for node in nodes if node.depth >= restore_depth)
-        if nodes:
+        if nodes and self._is_guarded:
             self._compare_with_lru(nodes, restore_depth)
         earlier_visits = visits(nodes)
         for node in nodes:
@@ -254,7 +258,7 @@ class Retention:
                 if self.is_live(handle):
                     slot = self._live_checkpoint(handle).slot
                     scores[slot] += self._gap[slot] * hits
-        if self.guard.share > 0.0 and self.eviction == "value":
+        if self._is_guarded and self.guard.share > 0.0:
             touched = self._touched[: len(self._live)]
             kept = self.guard.kept(touched)
             scores[kept] = _KEPT + touched[kept]
@@ -311,6 +315,10 @@ class Retention:
         checkpoint.last_use = self.now
         if checkpoint.slot >= 0:
             self._last_use[checkpoint.slot] = self.now
+
+    @property
+    def _is_guarded(self) -> bool:
+        return self.guarded and self.eviction == "value"
 
     def _compare_with_lru(self, nodes: Sequence[Node], restore_depth: int) -> None:
         last = nodes[-1]

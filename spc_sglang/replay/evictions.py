@@ -72,6 +72,7 @@ class PathCapped(Lru):
 class SegmentLength(Retention):
     """Replay length to the nearest state above, weighted 0.85, and recency, 0.15."""
 
+    guarded = False
     weight = 0.85
 
     def scores(self) -> Scores:
@@ -87,6 +88,8 @@ class Marconi(Retention):
     All states have equal bytes, so FLOPs per byte is the recomputed length; both terms are scaled
     to 0..1 over the pool.
     """
+
+    guarded = False
 
     def __init__(self, slots: int, alpha: float) -> None:
         super().__init__(slots)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from spc_sglang.planning.learned import Nothing, PlannedCaptures
+from spc_sglang.planning.mirror import Kind
 from spc_sglang.planning.observation import Observations
 from spc_sglang.planning.presets import Policy
 from spc_sglang.planning.retention import Retention
@@ -170,3 +171,14 @@ def test_a_full_hit_refreshes_its_kv() -> None:
     a, b, c = text("a", 10), text("b", 10), text("c", 10)
     prompts = [a, b, a, c, a]
     assert resumed(ends(Lru(9)), prompts, kv_tokens=25 * BLOCK_TOKENS) == [0, 0, 10, 0, 10]
+
+
+@pytest.mark.parametrize("retention", [Marconi(2, alpha=10.0), SegmentLength(2)])
+def test_other_engines_evict_by_their_own_score(retention: Retention) -> None:
+    """Nothing of ours takes part: our guard would let the one go that was stored first."""
+    for handle, depth in (("long", 6400), ("short", 64)):
+        retention.admitted([], None)
+        retention.grown([(handle, depth)])
+        retention.inserted(handle, Kind.TAIL)
+    retention.guard.share = 1.0
+    assert retention.choose_victim() == "short"
