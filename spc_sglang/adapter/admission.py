@@ -39,10 +39,15 @@ class Observation:
 _UNMATCHED = Observation(0, 0, counted=True)
 
 
+def observation_of(req: Any) -> Observation:
+    """The last look-up of a request; one that was never looked up matched nothing."""
+    found: Observation = getattr(req, _ATTRIBUTE, _UNMATCHED)
+    return found
+
+
 def tail_kind(req: Any) -> Kind:
     """What the state at the end of this request's prompt or output is."""
-    observation: Observation = getattr(req, _ATTRIBUTE, _UNMATCHED)
-    return Kind.TURN if observation.continues else Kind.TAIL
+    return Kind.TURN if observation_of(req).continues else Kind.TAIL
 
 
 def note_match(req: Any, result: Any) -> None:
@@ -80,7 +85,7 @@ class Admissions:
 
         A request that was retracted comes back for its own tokens and teaches nothing.
         """
-        observation: Observation = getattr(req, _ATTRIBUTE, _UNMATCHED)
+        observation = observation_of(req)
         if observation.counted:
             return observation
         observation.counted = True

@@ -53,12 +53,12 @@ def around_add_chunked_req(original: Callable[..., Any], self: Any, req: Any) ->
 
 def plan_ends(cache: Any, req: Any, prefix: int) -> tuple[int, ...]:
     """Depths behind `prefix` at which chunks of this request shall end, increasing."""
-    from spc_sglang.adapter import admission
+    from spc_sglang.adapter.admission import observation_of
 
     end = len(req.full_untruncated_fill_ids)
     if req.skip_radix_cache_insert or req.retracted_stain or end <= prefix:
         return ()
-    seen = getattr(req, admission._ATTRIBUTE, admission._UNMATCHED)
+    seen = observation_of(req)
     grid = cache.capture_grid
     on_grid = prefix + (end - prefix) // grid * grid
     extend = Extend(
