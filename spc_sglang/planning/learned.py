@@ -88,11 +88,11 @@ class Learned:
     price_tokens: float = PRICE_TOKENS
 
     def depths(self, extend: Extend) -> Iterable[int]:
-        new_from = max(extend.overlap_depth, extend.restore_depth)
-        segments = [
-            _seen_text(extend),
-            _new_text(self.observations, new_from, extend.prompt - 1),
-        ]
+        segments = [_seen_text(extend)] if extend.overlaps else []
+        start, end = max(extend.overlap_depth, extend.restore_depth), extend.prompt - 1
+        # no position can save more than all overlaps in new text times its length
+        if _rate(self.observations) * (end - start) > self.price_tokens:
+            segments.append(_new_text(self.observations, start, end))
         return place_between([s for s in segments if s[1].size], self.budget, self.price_tokens)
 
 
@@ -214,7 +214,6 @@ def _new_text(observations: Observations, start: int, end: int) -> Segment:
     last = end - BUCKET_TOKENS
     if last <= start:
         return start, np.zeros(0, dtype=np.int64), np.zeros(0)
-    rate = max(LEAST_OVERLAP_RATE, observations.overlap_rate)
     distances, shares = _largest(*observations.from_end.law())
     learnt = end - distances
     inside = (learnt > start) & (learnt <= last)
@@ -225,7 +224,12 @@ def _new_text(observations: Observations, start: int, end: int) -> Segment:
         [(1.0 - UNIFORM_SHARE) * shares[inside], np.full(even.size, UNIFORM_SHARE / points)]
     )
     order = np.argsort(depths, kind="stable")
-    return start, depths[order], rate * weights[order]
+    return start, depths[order], _rate(observations) * weights[order]
+
+
+def _rate(observations: Observations) -> float:
+    """Overlaps that a request's own new text is expected to meet."""
+    return max(LEAST_OVERLAP_RATE, observations.overlap_rate)
 
 
 def _largest(depths: IntArray, shares: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -15,7 +15,7 @@ import pytest
 from spc_sglang.planning import PrefixTree, allocate, split_branches
 from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.interior import Segment, place_between
-from spc_sglang.planning.learned import _new_text, _seen_text
+from spc_sglang.planning.learned import Learned, _new_text, _seen_text
 from spc_sglang.planning.observation import Admission, Observations
 
 BRANCH = 6400
@@ -89,3 +89,22 @@ def replay(segment: Segment, chosen: tuple[int, ...]) -> float:
         float(weight) * (int(depth) - max((c for c in chosen if c <= depth), default=anchor))
         for depth, weight in zip(depths, weights, strict=True)
     )
+
+
+@pytest.mark.parametrize("price", [0.5, 20.0, 100.0])
+def test_new_text_is_left_out_only_where_nothing_in_it_pays(price: float) -> None:
+    """The short cut for short texts changes no answer."""
+    rng = random.Random(9)
+    skipped = planned = 0
+    for _ in range(60):
+        observations = observed(rng)
+        prompt = BRANCH + rng.randint(2, 400)
+        extend = Extend(0, prompt, prompt, 64, overlap_depth=BRANCH)
+        new = _new_text(observations, BRANCH, prompt - 1)
+        expected = place_between([new], 2, price)
+        assert Learned(observations, 2, price).depths(extend) == expected
+        skipped += observations.overlap_rate * (prompt - 1 - BRANCH) <= price
+        planned += bool(expected)
+    assert skipped or planned
+    assert price > 0.5 or planned > 5
+    assert price < 100.0 or skipped > 5
