@@ -42,12 +42,14 @@ def load_sglang() -> None:
 class World:
     """One cache and the life of requests on it; `backend` is None for stock or "spc"."""
 
-    def __init__(self, model: Path, sizes: Sizes, backend: str | None) -> None:
+    def __init__(
+        self, model: Path, sizes: Sizes, backend: str | None, *, kv_eviction: str = "lru"
+    ) -> None:
         from sglang.srt.configs.model_config import ModelConfig
         from sglang.srt.mem_cache.cache_init_params import CacheInitParams
         from sglang.srt.runtime_context import publish
 
-        server_args = _server_args(model, sizes, backend)
+        server_args = _server_args(model, sizes, backend, kv_eviction)
         publish(server_args, role="scheduler")
         self.config = ModelConfig.from_server_args(server_args)
         self.rows, self.kv = _pools(self.config, sizes)
@@ -56,6 +58,7 @@ class World:
             req_to_token_pool=self.rows,
             token_to_kv_pool_allocator=self.kv,
             page_size=1,
+            eviction_policy=kv_eviction,
             enable_mamba_extra_buffer=True,
         )
         self.cache = _cache(server_args, params, self.config, backend)
@@ -115,7 +118,7 @@ class World:
         assert self.cache.mamba_protected_size() == 0 and self.cache.full_protected_size() == 0
 
 
-def _server_args(model: Path, sizes: Sizes, backend: str | None) -> Any:
+def _server_args(model: Path, sizes: Sizes, backend: str | None, kv_eviction: str) -> Any:
     from sglang.srt.server_args import ServerArgs
 
     return ServerArgs(
@@ -126,6 +129,7 @@ def _server_args(model: Path, sizes: Sizes, backend: str | None) -> Any:
         mamba_radix_cache_strategy="extra_buffer",
         mamba_track_interval=64,
         page_size=1,
+        radix_eviction_policy=kv_eviction,
         max_mamba_cache_size=sizes.slots,
         max_total_tokens=sizes.kv_tokens,
         max_running_requests=MOST_RUNNING,

@@ -36,7 +36,8 @@ def around_select_prefill_admission(
         return AddReqResult.OTHER if found.is_chunked else found
     setattr(req, _ENDS, plan_ends(cache, req, found.prefix_len))
     tokens = tokens_to_next_end(req, found.prefix_len, cache.capture_grid)
-    if tokens is None or tokens >= found.extend_len:
+    aligned = keywords.get("truncation_align_size") or 1
+    if tokens is None or tokens >= found.extend_len or tokens % aligned:
         return found
     return replace(found, extend_len=tokens, is_chunked=True, max_new_tokens=0)
 

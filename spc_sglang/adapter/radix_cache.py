@@ -73,7 +73,7 @@ def create(context: TreeCacheBuildContext) -> SpcRadixCache:
     if isinstance(backend, StatePass):
         hooks.install(hooks.STATE_PASS)
     HANDOVER.backend = backend
-    cache.configure(chosen, policy, backend, state_file)
+    cache.configure(chosen, policy, backend, state_file, params.eviction_policy.lower())
     return cache
 
 
@@ -100,6 +100,7 @@ class SpcRadixCache(UnifiedRadixCache):
         policy: Policy,
         backend: CaptureBackend | None,
         state_file: StateFile | None,
+        kv_eviction: str,
     ) -> None:
         """Set options, policy and capability once, before the first request."""
         self.options = chosen
@@ -115,6 +116,8 @@ class SpcRadixCache(UnifiedRadixCache):
             self.capture_grid,
             self.ledger,
         )
+        # other KV evictions read hits and priorities that a whole walk updates on its way
+        self._inserts_below = isinstance(self.tree_core, SpcTreeCore) and kv_eviction == "lru"
         self.planner = ExtendPlanner(self, policy.captures)
         if self.metrics_collector is not None:
             self.prometheus = PrometheusCounters(self.metrics_collector.labels)
@@ -202,8 +205,18 @@ class SpcRadixCache(UnifiedRadixCache):
             return True
         if not self.enable_mamba_extra_buffer:
             return False
-        lazy = get_exec().mamba.enable_mamba_extra_buffer_lazy
-        return req.kv.mamba_last_track_seqlen is None or bool(lazy and req.lock is not None)
+        lazy = bool(get_exec().mamba.enable_mamba_extra_buffer_lazy)
+        return req.kv.mamba_last_track_seqlen is None or (lazy and self._lock_frees_a_state(req))
+
+    def _lock_frees_a_state(self, req: Any) -> bool:
+        """Whether a state becomes evictable when this request gives up its lock on it."""
+        lock, states = req.lock, ComponentType.MAMBA
+        if lock is None or lock.swa_released or states in lock.receipt.skipped_lock_components:
+            return False
+        if not isinstance(self.tree_core, SpcTreeCore):
+            return self.tree_core.get_component_device_value(lock.node, states) is not None
+        data = self.tree_core.node_by_id(lock.node).component_data[states]
+        return data.value is not None and data.lock_ref == 1
 
     def _writing(self, req: Any, kind: Kind) -> AbstractContextManager[None]:
         if self.priced is None:
@@ -212,17 +225,22 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def _inserting_below_own_node(self, req: Any) -> AbstractContextManager[None]:
         """Skip the part of the tree that the request holds locked; needs our tree core."""
-        if not isinstance(self.tree_core, SpcTreeCore) or req.lock is None:
+        if not self._inserts_below or req.lock is None:
             return nullcontext()
+        assert isinstance(self.tree_core, SpcTreeCore)
         return self.tree_core.inserting_below(req.last_node, req.kv.cache_protected_len)
 
     def _publish(self, req: Any, capture: Capture) -> None:
         """Insert one captured state at its depth; the tree must own the KV up to there."""
+        early = capture.depth > req.kv.cache_protected_len
+        if early and capture.written and not req.finished() and not self.disable:
+            self.ledger.add(req, capture)  # the tree will own the text after a later chunk
+            return
         slot = capture.take_slot()
         if not capture.written:
             self.counters.unwritten += 1
             self._free_slot(slot)
-        elif self.disable or capture.depth > req.kv.cache_protected_len:
+        elif self.disable or early:
             self.counters.unowned += 1
             self._free_slot(slot)
         elif self._insert_state(req, capture.depth, slot):

@@ -8,7 +8,7 @@ queue for the round. With SGLang's own sizes everything fits and nobody waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,7 +35,7 @@ class SlotGate:
             fitting = max(fitting, 1)  # nothing will free a slot: let SGLang decide
         rows = self._cache.req_to_token_pool.available_size()
         # where the rows of the request pool are the limit, SGLang stops by itself
-        held = queue[fitting:] if min(len(queue), rows) > fitting else []
+        held = _in_order(scheduler)[fitting:] if min(len(queue), rows) > fitting else []
         for req in held:
             self._counters.waits_for_slots += not getattr(req, "_spc_waited_for_slots", False)
             req._spc_waited_for_slots = True
@@ -51,3 +51,13 @@ class SlotGate:
         """Slots that an allocation can get: free, evictable, or taken back from captures."""
         free = self._cache.req_to_token_pool.mamba_allocator.available_size()
         return int(free + self._cache.mamba_evictable_size() + len(self._ledger))
+
+
+def _in_order(scheduler: Any) -> Sequence[Any]:
+    """The queue as SGLang would serve it; an order by matches is not known before the round."""
+    queue: list[Any] = scheduler.waiting_queue
+    if not scheduler.enable_priority_scheduling:
+        return queue
+    ordered = list(queue)
+    scheduler.policy._sort_by_priority_and_fcfs(ordered, scheduler.policy.priority_sign)
+    return ordered

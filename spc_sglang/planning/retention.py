@@ -236,11 +236,12 @@ class Retention:
     ) -> bool:
         """Whether a new checkpoint above another one is worth more than the state it replaces.
 
-        `gap` is its depth minus that of the checkpoint above it. False where nothing can go.
+        `gap` is its depth minus that of the checkpoint above it. False where nothing can go;
+        under LRU what is new outbids what is old.
         """
         cheapest = self._cheapest((), locked, queue_hits)
-        if cheapest is None:
-            return False
+        if cheapest is None or self.eviction == "lru":
+            return cheapest is not None
         rate = self.rates.rates[class_of(kind, checkpoint_below=True, passes=1)]
         return bool(gap * rate / self.rates.offset > cheapest[1])
 

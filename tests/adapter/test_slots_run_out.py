@@ -37,7 +37,10 @@ class Pool:
         self.gate = SlotGate(cache, CaptureLedger(), self.counters)
         self.queue = [SimpleNamespace(rid=n) for n in range(queue)]
         self.scheduler = SimpleNamespace(
-            waiting_queue=list(self.queue), chunked_req=None, last_batch=None
+            waiting_queue=list(self.queue),
+            chunked_req=None,
+            last_batch=None,
+            enable_priority_scheduling=False,
         )
         self.running = SimpleNamespace(reqs=[object()] * running)
 
@@ -66,6 +69,18 @@ def test_where_the_rows_are_the_limit_nobody_waits_for_slots() -> None:
 
 def test_nobody_waits_for_an_idle_server() -> None:
     assert Pool(0, 0, queue=3, running=0).round() == 1
+
+
+def test_priority_decides_who_waits() -> None:
+    """SGLang sorts the queue within the round, so who is held must not go by arrival."""
+    pool = Pool(4, 0, queue=3)
+    pool.scheduler.enable_priority_scheduling = True
+    pool.scheduler.policy = SimpleNamespace(
+        priority_sign=1,
+        _sort_by_priority_and_fcfs=lambda queue, sign: queue.sort(key=lambda req: -sign * req.rid),
+    )
+    with pool.gate.holding_back(pool.scheduler, pool.running):
+        assert [req.rid for req in pool.scheduler.waiting_queue] == [2]
 
 
 def test_a_chunked_request_keeps_one_slot() -> None:

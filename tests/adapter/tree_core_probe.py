@@ -1,6 +1,6 @@
 """Runs in a process of its own: one request stream, described after every request.
 
-python -m tests.adapter.tree_core_probe shorter|upstream MODELDIR
+python -m tests.adapter.tree_core_probe shorter|upstream MODELDIR KV_EVICTION
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SIZES = Sizes(slots=24, kv_tokens=12_000, context_tokens=4096)
 
 
 def main() -> None:
-    which, model = sys.argv[1], Path(sys.argv[2])
+    which, model, kv_eviction = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     load_sglang()
     from spc_sglang.adapter import tree_core
 
     if which == "upstream":
         tree_core.register = lambda: "python"
-    world = World(model, SIZES, "spc")
+    world = World(model, SIZES, "spc", kv_eviction=kv_eviction)
     facts = []
     for ids in prompts(random.Random(7)):
         resumed = serve(world, ids)

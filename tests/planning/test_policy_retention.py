@@ -90,6 +90,17 @@ def test_a_new_state_outbids_only_what_is_worth_less() -> None:
     assert not retention.outbids(Kind.GUESS, 1281, queue_hits={"n1280": 1.0})
 
 
+def test_under_lru_a_new_state_outbids_any_old_one() -> None:
+    """Times of last use are no tokens: a guess must not be refused because the server is old."""
+    retention = Retention(slots=1, eviction="lru")
+    assert not retention.outbids(Kind.GUESS, 64)
+    for _ in range(5000):
+        retention.admitted([], None)
+    retention.grown(chain(1280))
+    retention.inserted("n1280", Kind.BRANCH)
+    assert retention.outbids(Kind.GUESS, 64)
+
+
 def test_a_few_equal_tokens_more_are_no_new_place() -> None:
     """Visits count by the 64-token grid: past a popular prefix two prompts agree by chance."""
     retention = Retention(slots=9)
