@@ -133,6 +133,19 @@ def _among_one_offs(slots: int) -> Iterator[tuple[str, Requests]]:
             asked = texts.documents(documents, rounds, length, question, "shuffled")
             yield f"{name}, 1 x {64 * blocks} between", texts.among(asked, 1, blocks)
     texts = Texts()
+    chosen = texts.order("shuffled", 2 * slots, 12)
+    heads = [texts.fresh(3) for _ in range(2 * slots)]
+    suffixes = texts.rng.choices((1, 1, 100), k=len(chosen))
+    shots = [
+        Request((*heads[n], *texts.fresh(blocks)), ())
+        for n, blocks in zip(chosen, suffixes, strict=True)
+    ]
+    yield "few-shot heads of 192 tokens, some long suffixes", shots
+    texts = Texts()
+    jobs = [Request(tuple(texts.fresh(10)), ()) for _ in range(6)]
+    rounds = [one for _ in range(20) for one in (*jobs, *texts.one_offs(slots // 2, 80))]
+    yield "periodic jobs among one-offs", rounds
+    texts = Texts()
     yield "few short chats", texts.among(texts.chats(slots // 3, 30, 2, 1), 1, 80)
     texts = Texts()
     yield "short chats starved", texts.among(texts.chats(quarter, 30, 2, 1), 2, 80)
