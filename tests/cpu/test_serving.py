@@ -15,6 +15,7 @@ import requests
 from spc_sglang.adapter.cpu.models import build_model
 from spc_sglang.adapter.cpu.server import CpuServerConfig, running_server
 from tests.reference import greedy_logprobs
+from tests.server.client import Client
 
 pytestmark = pytest.mark.sglang
 
@@ -49,7 +50,7 @@ class Stock:
         return Answer(reply["output_ids"], logprobs, info["cached_tokens"])
 
     def flush(self) -> None:
-        requests.post(self.url + "/flush_cache", timeout=60).raise_for_status()
+        Client(self.url).flush()  # again where the last request is not quite over yet
 
 
 CASES = [
