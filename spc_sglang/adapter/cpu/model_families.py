@@ -11,15 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAMBA_CHUNK_TOKENS = 64  # published models have 256; then a test would need long prompts
-_SHARED: dict[str, Any] = {
+VOCABULARY: dict[str, Any] = {
     "vocab_size": 512,
-    "hidden_size": 128,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 16384,
     "tie_word_embeddings": False,
     "bos_token_id": None,
     "eos_token_id": 0,
     "pad_token_id": 0,
+}
+"""What the byte tokenizer asks of every model's configuration."""
+_SHARED: dict[str, Any] = {
+    **VOCABULARY,
+    "hidden_size": 128,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 16384,
 }
 
 

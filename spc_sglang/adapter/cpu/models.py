@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from spc_sglang.adapter.cpu import stubs
-from spc_sglang.adapter.cpu.model_families import OTHER_FAMILIES, Family
+from spc_sglang.adapter.cpu.model_families import OTHER_FAMILIES, VOCABULARY, Family
 
 STAMP_NAME = "spc-model.json"
 BUILDER_VERSION = 1  # counts changes here that change the models
@@ -143,7 +143,7 @@ def _transformers_classes(architecture: str) -> tuple[type, type]:
 def _config(shape: ModelShape) -> dict[str, object]:
     pattern = ["linear_attention"] * 3 + ["full_attention"]
     config: dict[str, object] = {
-        "vocab_size": 512,
+        **VOCABULARY,
         "hidden_size": shape.hidden_size,
         "intermediate_size": shape.intermediate_size,
         "num_hidden_layers": shape.num_layers,
@@ -163,10 +163,6 @@ def _config(shape: ModelShape) -> dict[str, object]:
             "rope_theta": 10000.0,
             "partial_rotary_factor": 0.25,
         },
-        "tie_word_embeddings": False,
-        "bos_token_id": None,
-        "eos_token_id": 0,
-        "pad_token_id": 0,
     }
     if shape.num_experts:
         config |= {

@@ -6,6 +6,8 @@ are registered: stand_in.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -83,29 +85,15 @@ def fused_sigmoid_gating_delta_rule_update_cpu(
     softplus_threshold: float = 20.0,
 ) -> Tensor:
     """Decode: q, k [1, B, H, K], v [1, B, HV, V], one token a row, states updated in the pool."""
-    num_rows, num_value_heads = v.shape[1:3]
-    if cu_seqlens.numel() - 1 != num_rows:
-        raise NotImplementedError("decode with several tokens a sequence is not provided on a CPU")
     log_decay, beta = gated_norm.delta_gates(
         A_log, a, b, dt_bias, softplus_beta=softplus_beta, softplus_threshold=softplus_threshold
     )
     query, key = gated_delta.prepare_query_key(
-        q[0], k[0], num_value_heads, normalize=use_qk_l2norm_in_kernel
+        q[0], k[0], v.shape[2], normalize=use_qk_l2norm_in_kernel
     )
-    output = torch.zeros_like(v)
-    rows = (initial_state_indices >= 0).nonzero()[:, 0]  # padding rows have no slot
-    slots = initial_state_indices[rows].long()
-    step, states = gated_delta.decode_update(
-        query[rows],
-        key[rows],
-        v[0, rows].float(),
-        log_decay.view(num_rows, -1)[rows],
-        beta.view(num_rows, -1)[rows],
-        initial_state_source[slots].float(),
-    )
-    output[0, rows] = step.to(v.dtype)
-    initial_state_source[slots] = states.to(initial_state_source.dtype)
-    return output
+    rows = (query, key, v[0].float(), log_decay.view(len(v[0]), -1), beta.view(len(v[0]), -1))
+    step = decode_rows(rows, initial_state_source, initial_state_indices, cu_seqlens)
+    return step[None].to(v.dtype)
 
 
 # Functions of the module tree
@@ -132,25 +120,12 @@ def chunk_gated_delta_rule_cpu(
     query, key = gated_delta.prepare_query_key(
         q[0], k[0], v.shape[2], normalize=use_qk_l2norm_in_kernel
     )
-    value, log_decay, rate = v[0].float(), g[0].float(), beta[0].float()
-    output = torch.zeros_like(v)
-    starts, slots = cu_seqlens.tolist(), initial_state_indices.tolist()
-    last_states = torch.zeros(len(slots), *initial_state.shape[1:], dtype=torch.float32)
-    chunk_states = []
-    for row, slot in enumerate(slots[: len(starts) - 1]):
-        tokens = slice(starts[row], starts[row + 1])
-        # a padding row has no slot: its result is dropped, but its chunks keep their places
-        state = initial_state[slot].float() if slot >= 0 else last_states[row]
-        result = gated_delta.chunked(
-            query[tokens], key[tokens], value[tokens], log_decay[tokens], rate[tokens], state
-        )
-        chunk_states.append(result.chunk_states)
-        if slot >= 0:
-            output[0, tokens] = result.output.to(v.dtype)
-            initial_state[slot] = result.state.to(initial_state.dtype)
-            last_states[row] = result.state
+    tokens = (query, key, v[0].float(), g[0].float(), beta[0].float())
+    output, last_states, chunk_states = prefill_sequences(
+        gated_delta.chunked, tokens, initial_state, initial_state_indices, cu_seqlens
+    )
     joined = chunk_states[0] if len(chunk_states) == 1 else torch.cat(chunk_states)
-    return output, last_states, joined[None]
+    return output[None].to(v.dtype), last_states, joined[None]
 
 
 def causal_conv1d_fn_cpu(
@@ -223,3 +198,52 @@ def assign_req_to_token_pool_cpu(
         slots = out_cache_loc[done : done + end - start]
         req_to_token[row, start:end] = slots.to(req_to_token.dtype)
         done += end - start
+
+
+# Shared with KDA, whose decay has a value a key channel
+
+DeltaRows = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+"""query, key [T, HV, K], value [T, HV, V], log decay [T, HV] or [T, HV, K], beta [T, HV]; fp32."""
+SEVERAL_TOKENS = "decode with several tokens a sequence is not provided on a CPU"
+
+
+def prefill_sequences(
+    kernel: Callable[..., gated_delta.GatedDeltaResult],
+    tokens: DeltaRows,
+    pool: Tensor,
+    indices: Tensor,
+    cu_seqlens: Tensor,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Each sequence by itself: output [T, HV, V], last states [B, HV, V, K], states by sequence.
+
+    All fp32; the rows of the pool are updated. A padding row has no slot: its result is dropped,
+    but its chunks keep their places.
+    """
+    starts, slots = cu_seqlens.tolist(), indices.tolist()
+    output = torch.zeros_like(tokens[2])
+    last_states = torch.zeros(len(slots), *pool.shape[1:], dtype=torch.float32)
+    chunk_states = []
+    for row, slot in enumerate(slots[: len(starts) - 1]):
+        own = slice(starts[row], starts[row + 1])
+        state = pool[slot].float() if slot >= 0 else last_states[row]
+        result = kernel(*(part[own] for part in tokens), state)
+        chunk_states.append(result.chunk_states)
+        if slot >= 0:
+            output[own] = result.output
+            pool[slot] = result.state.to(pool.dtype)
+            last_states[row] = result.state
+    return output, last_states, chunk_states
+
+
+def decode_rows(tokens: DeltaRows, pool: Tensor, indices: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """One token a row: output [B, HV, V] in fp32; the rows of the pool are updated."""
+    output = torch.zeros_like(tokens[2])
+    if cu_seqlens.numel() - 1 != len(output):
+        raise NotImplementedError(SEVERAL_TOKENS)
+    rows = (indices >= 0).nonzero()[:, 0]  # padding rows have no slot
+    slots = indices[rows].long()
+    output[rows], states = gated_delta.decode_update(
+        *(part[rows] for part in tokens), pool[slots].float()
+    )
+    pool[slots] = states.to(pool.dtype)
+    return output

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from spc_sglang.adapter.cpu.ops import SEVERAL_TOKENS, decode_rows, prefill_sequences
 from spc_sglang.kernels.gated_delta import naive as gated_delta
 from spc_sglang.kernels.gated_norm import naive as gated_norm
 
@@ -44,24 +45,16 @@ def chunk_kda_cpu(
     query, key = gated_delta.prepare_query_key(
         q[0], k[0], v.shape[2], normalize=use_qk_l2norm_in_kernel
     )
-    value, output = v[0].float(), torch.zeros_like(v)
-    starts, slots = cu_seqlens.tolist(), initial_state_indices.tolist()
-    tracked = [-1] * len(slots) if track_chunk_idx is None else track_chunk_idx.tolist()
-    states = []
-    for row, slot in enumerate(slots[: len(starts) - 1]):
-        own = slice(starts[row], starts[row + 1])
-        # a padding row has no slot: its result is dropped, but its chunks keep their places
-        start = initial_state[max(slot, 0)].float()
-        result = gated_delta.recurrent(
-            query[own], key[own], value[own], log_decay[own], rate[own], start
-        )
-        states.append(result.chunk_states)
-        if slot >= 0:
-            output[0, own] = result.output.to(v.dtype)
-            initial_state[slot] = result.state.to(initial_state.dtype)
-        if track_state is not None and tracked[row] >= 0:
-            track_state[row] = result.chunk_states[tracked[row]]
-    return (output, torch.cat(states)[None]) if output_intermediate_states else output
+    tokens = (query, key, v[0].float(), log_decay, rate)
+    output, _, states = prefill_sequences(
+        gated_delta.recurrent, tokens, initial_state, initial_state_indices, cu_seqlens
+    )
+    if track_state is not None and track_chunk_idx is not None:
+        for row, (chunk, own) in enumerate(zip(track_chunk_idx.tolist(), states, strict=False)):
+            if chunk >= 0:
+                track_state[row] = own[chunk]
+    answer = output[None].to(v.dtype)
+    return (answer, torch.cat(states)[None]) if output_intermediate_states else answer
 
 
 def kda_decode_cpu(
@@ -86,27 +79,15 @@ def kda_decode_cpu(
 
     SGLang's name is fused_sigmoid_gating_delta_rule_update.
     """
-    num_rows, num_value_heads = v.shape[1:3]
-    if not is_kda or disable_state_update or cu_seqlens.numel() - 1 != num_rows:
-        raise NotImplementedError("decode with several tokens a sequence is not provided on a CPU")
+    if not is_kda or disable_state_update:
+        raise NotImplementedError(SEVERAL_TOKENS)
     log_decay, beta = _gates(a, b, A_log, dt_bias, lower_bound, k.shape[-2:])
     query, key = gated_delta.prepare_query_key(
-        q[0], k[0], num_value_heads, normalize=use_qk_l2norm_in_kernel
+        q[0], k[0], v.shape[2], normalize=use_qk_l2norm_in_kernel
     )
-    output = torch.zeros_like(v)
-    rows = (initial_state_indices >= 0).nonzero()[:, 0]  # padding rows have no slot
-    slots = initial_state_indices[rows].long()
-    step, states = gated_delta.decode_update(
-        query[rows],
-        key[rows],
-        v[0, rows].float(),
-        log_decay[rows],
-        beta[rows],
-        initial_state_source[slots].float(),
-    )
-    output[0, rows] = step.to(v.dtype)
-    initial_state_source[slots] = states.to(initial_state_source.dtype)
-    return output
+    rows = (query, key, v[0].float(), log_decay, beta)
+    step = decode_rows(rows, initial_state_source, initial_state_indices, cu_seqlens)
+    return step[None].to(v.dtype)
 
 
 def rms_norm_gated_forward(
