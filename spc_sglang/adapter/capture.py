@@ -81,8 +81,14 @@ class _Pending:
         return namespace_of(self.req)
 
 
-_Refused = tuple[tuple[Any, ...], "array[int]", Refusal]
-"""Namespace, tokens up to the depth, and why."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Refused:
+    """A capture that was given up; the first `depth` of the tokens are its prefix."""
+
+    namespace: tuple[Any, ...]
+    token_ids: array[int]
+    depth: int
+    reason: Refusal
 
 
 class CaptureLedger:
@@ -93,9 +99,7 @@ class CaptureLedger:
 
     def __init__(self) -> None:
         self._pending: dict[int, _Pending] = {}
-        self._refused: deque[tuple[tuple[Any, ...], array[int], Refusal]] = deque(
-            maxlen=MOST_REFUSED
-        )
+        self._refused: deque[_Refused] = deque(maxlen=MOST_REFUSED)
 
     def __len__(self) -> int:
         return sum(len(pending.captures) for pending in self._pending.values())
@@ -151,16 +155,18 @@ class CaptureLedger:
 
     def refused(self, req: Any, depth: int, reason: Refusal) -> None:
         """A planned capture was given up; remembered to explain later losses."""
-        self._refused.append((namespace_of(req), req.full_untruncated_fill_ids[:depth], reason))
+        ids = req.full_untruncated_fill_ids
+        self._refused.append(_Refused(namespace_of(req), ids, depth, reason))
 
     def refused_depths(self, req: Any, above: int, up_to: int) -> dict[Refusal, int]:
         """By reason, the deepest of the last refused captures on a prompt, above < d <= up_to."""
         namespace, ids = namespace_of(req), req.origin_input_ids
         deepest: dict[Refusal, int] = {}
-        for of, text, reason in self._refused:
-            depth = len(text)
-            if above < depth <= up_to and of == namespace and ids[:depth] == text:
-                deepest[reason] = max(depth, deepest.get(reason, 0))
+        for old in self._refused:
+            if not (above < old.depth <= up_to and old.namespace == namespace):
+                continue
+            if ids[: old.depth] == old.token_ids[: old.depth]:
+                deepest[old.reason] = max(old.depth, deepest.get(old.reason, 0))
         return deepest
 
     def clear(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -63,6 +63,22 @@ class CaptureBackend(ABC):
                 rows.final_row.append(state[0])
                 rows.final_capture.append(index)
         extend_metadata(self.backend, rows, _cat_slots(captures))
+
+    def _lay_out(
+        self, captures: Sequence[Capture], extents: Extents
+    ) -> tuple[Tensor, list[tuple[int, int]], list[int]]:
+        """Do what `_append` does; pool rows [P], states, and which of them lie inside a forward."""
+        slots = self._slots(captures)
+        self._append(captures, extents)
+        states = [extents.state_of(capture) for capture in captures]
+        return slots, states, [i for i, state in enumerate(states) if not extents.is_end(state)]
+
+    def _append_vectors(self, appended: Mapping[str, Tensor]) -> None:
+        """Longer index vectors by name; those that SGLang has made keep their dtype."""
+        metadata = self.backend.forward_metadata
+        for name, new in appended.items():
+            old = getattr(metadata, name, None)
+            setattr(metadata, name, new if old is None else torch.cat([old, new.to(old.dtype)]))
 
     def _to_device(self, values: Sequence[int], dtype: torch.dtype = torch.int64) -> Tensor:
         tensor: Tensor = self.backend._track_indices_to_device(list(values), dtype)

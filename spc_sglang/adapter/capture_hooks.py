@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from spc_sglang.adapter.capture import CapturePlan
 from spc_sglang.adapter.queue_order import put_oldest_first
 
-if TYPE_CHECKING:  # imports torch
+if TYPE_CHECKING:  # imports torch and sglang
     from spc_sglang.adapter.capture_backend import CaptureBackend
+    from spc_sglang.adapter.radix_cache import SpcRadixCache
 
 _PLAN = "_spc_capture_plan"
 
@@ -40,12 +41,17 @@ class Handover:
 HANDOVER = Handover()
 
 
-def around_prepare_for_extend(original: Callable[..., Any], self: Any, *args: Any) -> Any:
-    """AROUND `ScheduleBatch.prepare_for_extend(self)`."""
+def ours(cache: Any) -> SpcRadixCache | None:
+    """The cache if it is ours; another scheduler of this process may have SGLang's."""
     from spc_sglang.adapter.radix_cache import SpcRadixCache
 
-    cache = self.tree_cache
-    if not isinstance(cache, SpcRadixCache):
+    return cache if isinstance(cache, SpcRadixCache) else None
+
+
+def around_prepare_for_extend(original: Callable[..., Any], self: Any, *args: Any) -> Any:
+    """AROUND `ScheduleBatch.prepare_for_extend(self)`."""
+    cache = ours(self.tree_cache)
+    if cache is None:
         return original(self, *args)
     cache.planner.before_extend(self)
     result = original(self, *args)
@@ -77,10 +83,8 @@ def around_get_new_batch_prefill_raw(
     original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """AROUND `Scheduler._get_new_batch_prefill_raw(self, delayer, running_batch)`."""
-    from spc_sglang.adapter.radix_cache import SpcRadixCache
-
-    cache = self.tree_cache
-    if not isinstance(cache, SpcRadixCache):
+    cache = ours(self.tree_cache)
+    if cache is None:
         return original(self, *args, **kwargs)
     running = kwargs["running_batch"] if "running_batch" in kwargs else args[1]
     with cache.holding_back(self, running):
@@ -89,27 +93,22 @@ def around_get_new_batch_prefill_raw(
 
 def after_calc_priority(result: Any, self: Any, waiting_queue: Any, *_: Any, **__: Any) -> None:
     """AFTER `SchedulePolicy.calc_priority(self, waiting_queue, ...)`."""
-    from spc_sglang.adapter.radix_cache import SpcRadixCache
-
-    cache = self.tree_cache
-    if isinstance(cache, SpcRadixCache) and getattr(self.policy, "value", None) == "lpm":
+    cache = ours(self.tree_cache)
+    if cache is not None and getattr(self.policy, "value", None) == "lpm":
         put_oldest_first(waiting_queue, cache.counters.requests)
 
 
 def after_init_mamba_truncation_align(result: Any, self: Any) -> None:
     """AFTER `Scheduler.init_mamba_truncation_align(self)`."""
-    from spc_sglang.adapter.radix_cache import SpcRadixCache
-
-    if isinstance(self.tree_cache, SpcRadixCache):
-        self.tree_cache.attach_queue(lambda: self.waiting_queue)
+    cache = ours(self.tree_cache)
+    if cache is not None:
+        cache.attach_queue(lambda: self.waiting_queue)
 
 
 def after_add_topology(result: Any, self: Any, state: dict[str, Any]) -> None:
     """AFTER `SchedulerInternalStateController._add_topology(self, state)`."""
-    from spc_sglang.adapter.radix_cache import SpcRadixCache
-
-    cache = self.scheduler.tree_cache
-    if isinstance(cache, SpcRadixCache):
+    cache = ours(self.scheduler.tree_cache)
+    if cache is not None:
         state["spc"] = cache.report()
 
 

@@ -52,10 +52,7 @@ class PackedStates(CaptureBackend):
         metadata = self.backend.forward_metadata
         if extents.own is None:
             return []
-        slots = self._slots(captures)
-        self._append(captures, extents)
-        states = [extents.state_of(capture) for capture in captures]
-        inside = [i for i, state in enumerate(states) if not extents.is_end(state)]
+        slots, states, inside = self._lay_out(captures, extents)
         wanted = [*extents.own, *(states[i] for i in inside)]
         if not wanted:
             return captures
@@ -81,10 +78,7 @@ class MappedStates(CaptureBackend):
         metadata = self.backend.forward_metadata
         if extents.own is None:
             return []
-        slots = self._slots(captures)
-        self._append(captures, extents)
-        states = [extents.state_of(capture) for capture in captures]
-        inside = [i for i, state in enumerate(states) if not extents.is_end(state)]
+        slots, states, inside = self._lay_out(captures, extents)
         own = set(extents.own)
         if any(states[i] in own for i in inside):
             return [capture for i, capture in enumerate(captures) if i not in inside]
@@ -104,10 +98,7 @@ class MappedStates(CaptureBackend):
         }
         if getattr(metadata, "track_chunk_idx", None) is None:
             metadata.track_chunk_idx = torch.full((batch,), -1, dtype=torch.int32).to(extra.device)
-        for name, new in appended.items():
-            old = getattr(metadata, name, None)
-            joined = new if old is None else torch.cat([old, new.to(old.dtype)])
-            setattr(metadata, name, joined)
+        self._append_vectors(appended)
         metadata.state_checkpoint_cu_starts = self._to_device(starts)
         metadata.num_state_checkpoints = len(wanted)
         metadata.state_checkpoint_every_n_tokens = self.chunk
@@ -133,13 +124,9 @@ class FlatGrid(CaptureBackend):
             forward_batch.mamba_track_mask = torch.zeros(rows, dtype=torch.bool, device=device)
 
     def _arrange(self, captures: list[Capture], extents: Extents) -> list[Capture]:
-        metadata = self.backend.forward_metadata
-        slots = self._slots(captures)
-        self._append(captures, extents)
-        states = [extents.state_of(capture) for capture in captures]
+        slots, states, inside = self._lay_out(captures, extents)
         starts = list(accumulate(extents.extend_lens, initial=0))
         ends = [starts[row] + computed for row, computed in states]
-        inside = [i for i, state in enumerate(states) if not extents.is_end(state)]
         on_grid = [i for i in inside if ends[i] % self.chunk == 0]
         off_grid = [i for i in inside if ends[i] % self.chunk]
         appended = {
@@ -149,7 +136,5 @@ class FlatGrid(CaptureBackend):
             "track_ssm_end_locs": self._to_device([ends[i] for i in off_grid]),
             "track_ssm_recompute_dst": slots[self._to_device(off_grid)],
         }
-        for name, new in appended.items():
-            old = getattr(metadata, name, None)
-            setattr(metadata, name, new if old is None else torch.cat([old, new.to(old.dtype)]))
+        self._append_vectors(appended)
         return captures

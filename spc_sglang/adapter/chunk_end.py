@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from spc_sglang.planning.capture_policy import Extend
+from spc_sglang.adapter.capture_hooks import ours
 
 _ENDS = "_spc_chunk_ends"
 
@@ -54,24 +54,14 @@ def around_add_chunked_req(original: Callable[..., Any], self: Any, req: Any) ->
 
 def plan_ends(cache: Any, req: Any, prefix: int) -> tuple[int, ...]:
     """Depths behind `prefix` at which chunks of this request shall end, increasing."""
-    from spc_sglang.adapter.admission import observation_of
-
     end = len(req.full_untruncated_fill_ids)
     if req.skip_radix_cache_insert or req.retracted_stain or end <= prefix:
         return ()
-    seen = observation_of(req)
     grid = cache.capture_grid
     on_grid = prefix + (end - prefix) // grid * grid
-    extend = Extend(
-        prefix=prefix,
-        end=end,
-        prompt=len(req.origin_input_ids),
-        grid=grid,
-        overlap_depth=seen.overlap_depth,
-        restore_depth=seen.restore_depth,
-        engine_depth=on_grid if cache.enable_mamba_extra_buffer else end,
-    )
-    return tuple(sorted(depth for depth, _ in cache.policy.captures.proposals(extend)))
+    engine_depth = on_grid if cache.enable_mamba_extra_buffer else end
+    extend = cache.planner.extend_of(req, prefix, end, engine_depth, slack=False)
+    return tuple(sorted(depth for depth, _ in cache.planner.captures.proposals(extend)))
 
 
 def tokens_to_next_end(req: Any, prefix: int, grid: int) -> int | None:
@@ -85,8 +75,5 @@ def tokens_to_next_end(req: Any, prefix: int, grid: int) -> int | None:
 
 def _cutting(adder: Any) -> Any:
     """The cache if it wants chunks to end on its depths, and chunks exist at all."""
-    from spc_sglang.adapter.radix_cache import SpcRadixCache
-
-    cache = adder.tree_cache
     chunked = adder.rem_chunk_tokens is not None and adder.dllm_config is None
-    return cache if chunked and isinstance(cache, SpcRadixCache) else None
+    return ours(adder.tree_cache) if chunked else None

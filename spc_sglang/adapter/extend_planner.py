@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 
-from spc_sglang.adapter.admission import Observation
+from spc_sglang.adapter.admission import observation_of
 from spc_sglang.adapter.capture import Capture, CapturePlan, Refusal
 from spc_sglang.planning.capture_policy import Extend, reachable
 from spc_sglang.planning.learned import PlannedCaptures, Proposal
@@ -52,18 +52,38 @@ class ExtendPlanner:
         started = time.perf_counter()
         plan = CapturePlan(list(batch.prefix_lens), list(batch.extend_lens))
         for row, req in enumerate(batch.reqs):
-            observation = self._cache.admissions.observe(req)
+            self._cache.admissions.observe(req)
             if self._cache.captures and not req.skip_radix_cache_insert:
-                self._plan_request(plan, row, req, observation)
+                self._plan_request(plan, row, req)
         self._counters.planning_seconds += time.perf_counter() - started
         return plan if plan.captures else None
 
-    def _plan_request(
-        self, plan: CapturePlan, row: int, req: Any, observation: Observation
-    ) -> None:
-        if plan.extend_lens[row] <= 0:
+    def extend_of(
+        self, req: Any, prefix: int, end: int, engine_depth: int | None, *, slack: bool
+    ) -> Extend:
+        """What the placement is told of one forward of a request, as it was last looked up."""
+        observation = observation_of(req)
+        return Extend(
+            prefix=prefix,
+            end=end,
+            prompt=len(req.origin_input_ids),
+            grid=self._cache.capture_grid,
+            overlap_depth=observation.overlap_depth,
+            restore_depth=observation.restore_depth,
+            engine_depth=engine_depth,
+            overlaps=observation.overlaps,
+            continues=observation.continues,
+            slack=slack,
+        )
+
+    def _plan_request(self, plan: CapturePlan, row: int, req: Any) -> None:
+        prefix, length = plan.prefix_lens[row], plan.extend_lens[row]
+        if length <= 0:
             return
-        extend = self._extend(plan, row, req, observation)
+        end = prefix + length
+        tracks = self._cache.enable_mamba_extra_buffer
+        engine_depth = req.kv.mamba_last_track_seqlen if tracks else end
+        extend = self.extend_of(req, prefix, end, engine_depth, slack=self._has_slack())
         for depth, kind in [*self._asked_of(req, extend), *self.captures.proposals(extend)]:
             if any(capture.row == row and capture.depth == depth for capture in plan.captures):
                 continue
@@ -83,23 +103,6 @@ class ExtendPlanner:
             plan.captures.append(capture)
             self._ledger.add(req, capture)
             self._counters.captured += 1
-
-    def _extend(self, plan: CapturePlan, row: int, req: Any, observation: Observation) -> Extend:
-        prefix = plan.prefix_lens[row]
-        end = prefix + plan.extend_lens[row]
-        tracks = self._cache.enable_mamba_extra_buffer
-        return Extend(
-            prefix=prefix,
-            end=end,
-            prompt=len(req.origin_input_ids),
-            grid=self._cache.capture_grid,
-            overlap_depth=observation.overlap_depth,
-            restore_depth=observation.restore_depth,
-            engine_depth=req.kv.mamba_last_track_seqlen if tracks else end,
-            overlaps=observation.overlaps,
-            continues=observation.continues,
-            slack=self._has_slack(),
-        )
 
     def _asked_of(self, req: Any, extend: Extend) -> list[Proposal]:
         """Depths at which waiting followers leave this request's prompt."""
@@ -133,8 +136,7 @@ class ExtendPlanner:
         The engine needs one more slot whenever a running request donates its state.
         """
         rows_in_use = self._pool.size - len(self._pool.free_slots)
-        available = self._slots.available_size()
-        return int(available + self._cache.mamba_evictable_size() - rows_in_use)
+        return self._cache.idle_slots() - int(rows_in_use)
 
     def _has_slack(self) -> bool:
         """Whether more than 5 % of the pool is free beyond what running requests may need."""

@@ -104,7 +104,6 @@ class SpcRadixCache(UnifiedRadixCache):
     ) -> None:
         """Set options, policy and capability once, before the first request."""
         self.options = chosen
-        self.policy = policy
         self.capture_backend = backend
         self.state_file = state_file
         self.capture_grid = mamba_checkpoint_grid(self.page_size)
@@ -161,6 +160,11 @@ class SpcRadixCache(UnifiedRadixCache):
         return result
 
     # ---- slots
+
+    def idle_slots(self) -> int:
+        """Free or evictable: held neither by a request nor by a pending capture."""
+        free = self.req_to_token_pool.mamba_allocator.available_size()
+        return int(free + self.mamba_evictable_size())
 
     def _free_slot(self, slot: torch.Tensor) -> None:
         self.req_to_token_pool.mamba_allocator.free(slot)

@@ -29,6 +29,9 @@ class SlotGate:
     def holding_back(self, scheduler: Any, running: Any) -> Iterator[None]:
         """Take what does not fit out of the waiting queue while a batch is formed from it."""
         queue = scheduler.waiting_queue
+        if not queue:  # as in most rounds of decoding
+            yield
+            return
         chunked = scheduler.chunked_req is not None
         fitting = self.fitting(reserved=int(chunked))
         if not running.reqs and not chunked and scheduler.last_batch is None:
@@ -49,8 +52,7 @@ class SlotGate:
 
     def obtainable(self) -> int:
         """Slots that an allocation can get: free, evictable, or taken back from captures."""
-        free = self._cache.req_to_token_pool.mamba_allocator.available_size()
-        return int(free + self._cache.mamba_evictable_size() + len(self._ledger))
+        return int(self._cache.idle_slots()) + len(self._ledger)
 
 
 def _in_order(scheduler: Any) -> Sequence[Any]:

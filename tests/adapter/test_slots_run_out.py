@@ -26,13 +26,10 @@ class Pool:
     def __init__(
         self, free: int, evictable: int, queue: int, running: int = 1, rows: int = 9
     ) -> None:
-        allocator = SimpleNamespace(available_size=lambda: free)
         pool = SimpleNamespace(
-            mamba_initial_tracking_slots=TRACKING_SLOTS,
-            mamba_allocator=allocator,
-            available_size=lambda: rows,
+            mamba_initial_tracking_slots=TRACKING_SLOTS, available_size=lambda: rows
         )
-        cache = SimpleNamespace(req_to_token_pool=pool, mamba_evictable_size=lambda: evictable)
+        cache = SimpleNamespace(req_to_token_pool=pool, idle_slots=lambda: free + evictable)
         self.counters = CacheCounters()
         self.gate = SlotGate(cache, CaptureLedger(), self.counters)
         self.queue = [SimpleNamespace(rid=n) for n in range(queue)]
