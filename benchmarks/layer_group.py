@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.hybrid_group import CHUNK_TOKENS, Checkpoint, GroupShape, LayerGroup, Prefilled
+from benchmarks.published import page
 from benchmarks.published.examples import two_gaussians
 from benchmarks.published.placements import depths_for
 from benchmarks.solver import cpu_model
@@ -116,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     tables = {}
     for name, rows in bench.tables(arguments.budgets):
-        print(_markdown(name, rows), flush=True)
+        print(page.markdown(name, rows, str), flush=True)
         tables[name] = rows
     result = about | {"exactness": asdict(exactness)}
     result |= {name: [asdict(row) for row in rows] for name, rows in tables.items()}
@@ -325,13 +326,6 @@ def _difference(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).abs().max())
 
 
-def _markdown(name: str, rows: Sequence[Any]) -> str:
-    names = list(asdict(rows[0]))
-    lines = [f"\n## {name}\n", "| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
-    lines += ["| " + " | ".join(f"{v}" for v in asdict(row).values()) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def _shape(arguments: argparse.Namespace) -> GroupShape:
     if not arguments.tiny:
         return GroupShape()
@@ -343,14 +337,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the prefix")
     parser.add_argument("--runs", type=int, default=5, help="timed calls a point")
-    parser.add_argument("--budgets", type=_numbers, default=(2, 4, 8), help="M, with commas")
+    parser.add_argument("--budgets", type=page.numbers, default=(2, 4, 8), help="M, with commas")
     parser.add_argument("--tiny", action="store_true", help="a small shape, to try it out")
     parser.add_argument("--output", type=Path, default=RESULT, help="where the JSON goes")
     return parser
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(sorted({int(part) for part in text.split(",")}))
 
 
 def _about(arguments: argparse.Namespace) -> dict[str, Any]:

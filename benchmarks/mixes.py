@@ -17,7 +17,7 @@ import os
 import platform
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from statistics import mean
@@ -77,6 +77,16 @@ class Texts:
         chosen = self.order(how, documents, rounds)
         return [Request((*texts[n], *self.fresh(question)), ()) for n in chosen]
 
+    def few_shot(self, heads: int, rounds: int) -> Requests:
+        """Short heads, a third of them with a suffix of 100 blocks, the others with one."""
+        chosen = self.order("shuffled", heads, rounds)
+        texts = [self.fresh(3) for _ in range(heads)]
+        suffixes = self.rng.choices((1, 1, 100), k=len(chosen))
+        return [
+            Request((*texts[n], *self.fresh(blocks)), ())
+            for n, blocks in zip(chosen, suffixes, strict=True)
+        ]
+
     def one_offs(self, number: int, blocks: int) -> Requests:
         return [Request(tuple(self.fresh(blocks)), ()) for _ in range(number)]
 
@@ -132,15 +142,7 @@ def _among_one_offs(slots: int) -> Iterator[tuple[str, Requests]]:
             texts = Texts()
             asked = texts.documents(documents, rounds, length, question, "shuffled")
             yield f"{name}, 1 x {64 * blocks} between", texts.among(asked, 1, blocks)
-    texts = Texts()
-    chosen = texts.order("shuffled", 2 * slots, 12)
-    heads = [texts.fresh(3) for _ in range(2 * slots)]
-    suffixes = texts.rng.choices((1, 1, 100), k=len(chosen))
-    shots = [
-        Request((*heads[n], *texts.fresh(blocks)), ())
-        for n, blocks in zip(chosen, suffixes, strict=True)
-    ]
-    yield "few-shot heads of 192 tokens, some long suffixes", shots
+    yield "few-shot heads of 192 tokens, some long suffixes", Texts().few_shot(2 * slots, 12)
     texts = Texts()
     jobs = [Request(tuple(texts.fresh(10)), ()) for _ in range(6)]
     rounds = [one for _ in range(20) for one in (*jobs, *texts.one_offs(slots // 2, 80))]
@@ -175,25 +177,37 @@ def share(policy: str, slots: int, trace: Trace) -> float:
     return 100 * sum(outcome.resumed_tokens) / max(1, sum(outcome.matched_tokens))
 
 
-def compare(slots: int, name: str, requests: Sequence[Request]) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Percent of the KV-reusable tokens resumed in one mix; stock is the better of `STOCK`."""
+
+    mix: str
+    slots: int
+    stock: float
+    spc: float
+
+    @property
+    def shortfall(self) -> float:
+        """Points below stock; 0 where ours resumes as much or more."""
+        return max(0.0, self.stock - self.spc)
+
+
+def compare(slots: int, name: str, requests: Sequence[Request]) -> Row:
     """One mix in one pool."""
     trace = Trace.of(requests)
     stock = max(share(policy, slots, trace) for policy in STOCK)
-    ours = share("spc", slots, trace)
-    return {"mix": name, "slots": slots, "stock": round(stock, 1), "spc": round(ours, 1)}
+    return Row(name, slots, round(stock, 1), round(share("spc", slots, trace), 1))
 
 
-def summary(rows: Sequence[dict[str, object]]) -> dict[str, object]:
+def summary(rows: Sequence[Row]) -> dict[str, object]:
     """Means over the mixes, and how far ours falls short where it does."""
-    pairs = [(float(str(row["stock"])), float(str(row["spc"]))) for row in rows]
-    short = [max(0.0, stock - ours) for stock, ours in pairs]
     return {
         "mixes": len(rows),
-        "mean_stock": round(mean(stock for stock, _ in pairs), 1),
-        "mean_spc": round(mean(ours for _, ours in pairs), 1),
-        "mean_shortfall": round(mean(short), 2),
-        "largest_shortfall": round(max(short), 1),
-        "more_than_a_point_short": sum(gap > 1.0 for gap in short),
+        "mean_stock": round(mean(row.stock for row in rows), 1),
+        "mean_spc": round(mean(row.spc for row in rows), 1),
+        "mean_shortfall": round(mean(row.shortfall for row in rows), 2),
+        "largest_shortfall": round(max(row.shortfall for row in rows), 1),
+        "more_than_a_point_short": sum(row.shortfall > 1.0 for row in rows),
     }
 
 
@@ -208,12 +222,12 @@ def main() -> None:
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         **summary(rows),
-        "rows": rows,
+        "rows": [asdict(row) for row in rows],
     }
     print("| mix | slots | stock % | ours % |\n|---|---|---|---|")
     for row in rows:
-        if float(str(row["stock"])) - float(str(row["spc"])) > 1.0:
-            print(f"| {row['mix']} | {row['slots']} | {row['stock']} | {row['spc']} |")
+        if row.shortfall > 1.0:
+            print(f"| {row.mix} | {row.slots} | {row.stock} | {row.spc} |")
     print(summary(rows))
     output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result))

@@ -144,24 +144,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json (else bytes)")
     parser.add_argument("--with-synthetic", action="store_true", help="synthetic ones as well")
     parser.add_argument("--limit", type=int, default=1200, help="first requests of each data set")
-    parser.add_argument("--entries", type=_numbers, default=(1, 8, 64), help="K, with commas")
-    parser.add_argument("--budgets", type=_numbers, default=(1, 2, 4, 8, 16, 32), help="M")
+    parser.add_argument("--entries", type=page.numbers, default=(1, 8, 64), help="K, with commas")
+    parser.add_argument("--budgets", type=page.numbers, default=(1, 2, 4, 8, 16, 32), help="M")
     parser.add_argument("--drift-requests", type=int, default=4000)
     parser.add_argument("--seeds", type=int, default=40, help="draws for the learnt law")
     parser.add_argument("--seed", type=int, default=0, help="order of requests, synthetic text")
     parser.add_argument("--report", type=Path, metavar="DIR", help="write a page with figures")
     parser.add_argument("--output", type=Path, default=RESULT, help="where the JSON goes")
     return parser
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        numbers = tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: need whole numbers with commas") from None
-    if numbers[0] < 1:
-        raise argparse.ArgumentTypeError(f"{numbers[0]}: need at least 1")
-    return numbers
 
 
 def _about(arguments: argparse.Namespace, compiled: bool) -> dict[str, object]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -20,13 +21,25 @@ Tables = Mapping[str, Sequence[Any]]
 LAW_BINS = 40
 
 
-def markdown(title: str, rows: Sequence[Any]) -> str:
-    """A heading and a table with a column a field."""
+def numbers(text: str) -> tuple[int, ...]:
+    """An argument of whole numbers with commas: increasing, without repeats, at least 1."""
+    try:
+        found = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r}: need whole numbers with commas") from None
+    if found[0] < 1:
+        raise ArgumentTypeError(f"{found[0]}: need at least 1")
+    return found
+
+
+def markdown(title: str, rows: Sequence[Any], shown: Callable[[Any], str] | None = None) -> str:
+    """A heading and a table with a column a field; `shown` is `cell` unless given."""
+    shown = shown or cell
     if not rows:
         return f"## {title}\n\nno rows\n"
     names = list(asdict(rows[0]))
     lines = [f"## {title}\n", "| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
-    lines += ["| " + " | ".join(map(cell, asdict(row).values())) + " |" for row in rows]
+    lines += ["| " + " | ".join(map(shown, asdict(row).values())) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 

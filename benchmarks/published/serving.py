@@ -16,9 +16,10 @@ from benchmarks.published.entries import (
     replay_learnt,
 )
 from benchmarks.published.laws import GAMMA
+from benchmarks.published.placements import BASELINES
 from spc_sglang.placement.histogram import Coordinate, ExponentialHistogram
+from spc_sglang.replay.pareto import undominated
 
-FIXED = ("balanced", "block", "log", "random")
 LEARNT = {
     "dp learnt": Coordinate.ABSOLUTE,
     "dp learnt from the end": Coordinate.FROM_END,
@@ -52,7 +53,7 @@ def entry_rows(
         for name, coordinate in LEARNT.items():
             histogram = ExponentialHistogram(GAMMA, coordinate)
             results.append((budget, name, replay_learnt(lengths, found, histogram, budget)))
-        for name in FIXED:
+        for name in BASELINES:
             place = known_law(name, None, budget)
             results.append((budget, name, replay_known(lengths, found, place)))
     place = known_law("sqrt", None, 1)
@@ -62,11 +63,7 @@ def entry_rows(
 
 def front(rows: Iterable[EntryRow]) -> list[EntryRow]:
     """Rows that none equals or beats with as few checkpoints an entry, fewest first."""
-    best: list[EntryRow] = []
-    for row in sorted(rows, key=lambda r: (r.checkpoints_per_entry, r.replay_tokens)):
-        if not best or row.replay_tokens < best[-1].replay_tokens:
-            best.append(row)
-    return best
+    return undominated(rows, lambda r: r.checkpoints_per_entry, lambda r: -r.replay_tokens)
 
 
 def _row(dataset: Dataset, entries: int, budget: int, name: str, result: Result) -> EntryRow:

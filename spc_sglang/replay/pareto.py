@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from spc_sglang.replay.metrics import Row
 
 # knows the future, so it is no choice that a user has
 BOUNDS = frozenset(("clairvoyant",))
 COSTS = {"checkpoints": "peak_live", "bytes": "held_bytes"}
+Choice = TypeVar("Choice")
+
+
+def undominated(
+    choices: Iterable[Choice], cost: Callable[[Choice], float], gain: Callable[[Choice], float]
+) -> list[Choice]:
+    """Those that no other of less or equal cost equals or beats in gain, cheapest first.
+
+    Of equal ones the first is kept. O(n log n).
+    """
+    best: list[Choice] = []
+    for choice in sorted(choices, key=lambda c: (cost(c), -gain(c))):
+        if not best or gain(choice) > gain(best[-1]):
+            best.append(choice)
+    return best
 
 
 def front(rows: Iterable[Row], cost: str) -> list[Row]:
@@ -19,11 +35,7 @@ def front(rows: Iterable[Row], cost: str) -> list[Row]:
     """
     name = COSTS[cost]
     known = [r for r in rows if r.policy not in BOUNDS and getattr(r, name) is not None]
-    best: list[Row] = []
-    for row in sorted(known, key=lambda r: (getattr(r, name), -r.share)):
-        if not best or row.share > best[-1].share:
-            best.append(row)
-    return best
+    return undominated(known, lambda r: getattr(r, name), lambda r: r.share)
 
 
 def as_json(rows: Iterable[Row]) -> dict[str, list[dict[str, object]]]:

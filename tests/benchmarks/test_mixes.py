@@ -13,7 +13,7 @@ STARVING = ("256-token prompts, 1 x 2048 between", "periodic jobs among one-offs
 def shortfalls() -> list[float]:
     found = dict(mixes(16))
     rows = [compare(16, name, found[name]) for name in STARVING]
-    return [float(str(row["stock"])) - float(str(row["spc"])) for row in rows]
+    return [row.stock - row.spc for row in rows]
 
 
 def test_the_guard_bounds_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,18 +21,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from spc_sglang.replay.loaders import request_log_text
 from spc_sglang.replay.loaders.reading import open_text
+from spc_sglang.replay.loaders.request_log_text import (
+    COUNTS,
+    LEVEL_3,
+    MEDIA_FIELDS,
+    NAMESPACE_FIELDS,
+    parse,
+)
 from spc_sglang.replay.loaders.tokens import Encode, ids_request
 from spc_sglang.replay.trace import Request
 
 HEALTH_CHECK = "HEALTH_CHECK"
-NAMESPACE_FIELDS = ("extra_key", "cache_salt", "lora_path")
-LEVEL_3 = "log with --log-requests-level 3"
 # level 2 keeps 1,024 characters or ids at each end of what is longer than 2,048
 _KEPT = 1024
 _CUT_MARK = "..."
-_COUNTS = ("prompt_tokens", "completion_tokens")
 
 Place = tuple[str, int]
 
@@ -78,7 +81,7 @@ class _Reader:
         elif rest.startswith('{"request_parameters"'):
             self._exported(_json(rest, where), where)
         elif rest.startswith(("Receive: obj=", "Finish: obj=")):
-            event, told, out = request_log_text.parse(rest, where)
+            event, told, out = parse(rest, where)
             self._take(event, time[1:], told, out, where)
 
     def _event(self, record: dict[str, Any], where: str) -> None:
@@ -96,7 +99,7 @@ class _Reader:
         if isinstance(sent, float):
             began = datetime.fromtimestamp(sent - float(record.get("e2e_latency") or 0.0))
             self._exporter_time = began.isoformat(" ", "microseconds")
-        meta = {name: record[name] for name in _COUNTS if name in record}
+        meta = {name: record[name] for name in COUNTS if name in record}
         self._take("finished", self._exporter_time, _json(told, where), {"meta_info": meta}, where)
 
     def _take(
@@ -111,7 +114,7 @@ class _Reader:
         begun = self._received.pop(str(rid), place)
         if str(rid).startswith(HEALTH_CHECK):
             return
-        if any(told.get(name) for name in ("image_data", "video_data", "audio_data")):
+        if any(told.get(name) for name in MEDIA_FIELDS):
             self._odd["requests with images, video or audio left out"] += 1
         elif told.get("input_embeds") or told.get("text") == "" or told.get("input_ids") == []:
             self._odd["requests without text or ids left out"] += 1

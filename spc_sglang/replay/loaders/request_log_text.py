@@ -8,10 +8,14 @@ from typing import Any
 
 # a quoted string, a bracket, or a comma; everything else lies between
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[({]|[\])}]|,""")
-_MEDIA = ("image_data", "video_data", "audio_data", "input_embeds")
-_NAMESPACE = ("extra_key", "cache_salt", "lora_path")
-_OUTPUT = ("output_ids", "meta_info", "prompt_tokens", "completion_tokens")
-_WANTED = frozenset(("rid", "text", "input_ids", *_MEDIA, *_NAMESPACE, *_OUTPUT))
+MEDIA_FIELDS = ("image_data", "video_data", "audio_data")
+NAMESPACE_FIELDS = ("extra_key", "cache_salt", "lora_path")
+COUNTS = ("prompt_tokens", "completion_tokens")
+LEVEL_3 = "log with --log-requests-level 3"
+_GIVEN = (*MEDIA_FIELDS, "input_embeds")
+_WANTED = frozenset(
+    ("rid", "text", "input_ids", "output_ids", "meta_info", *_GIVEN, *NAMESPACE_FIELDS, *COUNTS)
+)
 
 
 def parse(line: str, where: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -53,11 +57,9 @@ def _fields(line: str, start: int, sign: str, where: str) -> tuple[dict[str, Any
 def _value(name: str, text: str, where: str) -> Any:
     if name == "meta_info":
         return _fields(text, 1, ": ", where)[0]
-    if name in _MEDIA:
+    if name in _GIVEN:
         return text != "None"
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise ValueError(
-            f"{where}: {name} cannot be read, it may be cut: log with --log-requests-level 3"
-        ) from None
+        raise ValueError(f"{where}: {name} cannot be read, it may be cut: {LEVEL_3}") from None
