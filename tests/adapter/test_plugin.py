@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spc_sglang.adapter import compatibility, plugin
+from tests import probe
 
 
 @pytest.fixture(scope="module")
 def facts() -> dict[str, Any]:
-    result = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("sglang_probe.py"))],
-        env={**os.environ, "SGLANG_USE_CPU_ENGINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return json.loads(result.stdout.splitlines()[-1])
+    found: dict[str, Any] = probe.facts("tests.adapter.sglang_probe", timeout_s=180)
+    return found
 
 
 def test_without_the_flag_no_hook_is_registered_or_applied(facts: dict[str, Any]) -> None:

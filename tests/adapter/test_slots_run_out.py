@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +11,7 @@ from spc_sglang.adapter.capture import CaptureLedger
 from spc_sglang.adapter.cpu.models import build_model
 from spc_sglang.adapter.slot_gate import SlotGate
 from spc_sglang.planning.counters import CacheCounters
+from tests.probe import facts
 from tests.server.test_configurations import MODELS
 
 TRACKING_SLOTS = 2
@@ -88,12 +85,7 @@ def test_a_chunked_request_keeps_one_slot() -> None:
 
 def probe(backend: str) -> Any:
     model = build_model("qwen3_5", MODELS / "qwen3_5-float32")
-    command = [sys.executable, "-m", "tests.adapter.exhausted_pool_probe", backend, str(model)]
-    environment = {**os.environ, "SGLANG_USE_CPU_ENGINE": "1"}
-    environment.pop("PYTHONSAFEPATH", None)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return facts("tests.adapter.exhausted_pool_probe", backend, str(model))
 
 
 @pytest.mark.sglang

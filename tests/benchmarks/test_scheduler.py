@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
 from benchmarks.scheduler.clock import Clock
 from benchmarks.scheduler.stream import Shape, long_prompts, prompts
 from spc_sglang.adapter.cpu.models import build_model
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.probe import facts
+from tests.server.test_configurations import MODELS
 
 
 def spin(seconds: float) -> None:
@@ -47,17 +42,8 @@ def test_streams_are_reproducible_and_within_their_lengths() -> None:
 @pytest.mark.sglang
 def test_a_small_run_passes_its_checks() -> None:
     """Ours on a pool of 40 slots: checks before and after, every step timed."""
-    model = build_model("qwen3_5", ROOT / ".cache" / "models" / "qwen3_5-float32")
-    command = [sys.executable, "-m", "benchmarks.scheduler.worker", "spc", str(model), "20", "40"]
-    environment = {
-        **os.environ,
-        "SGLANG_USE_CPU_ENGINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    model = build_model("qwen3_5", MODELS / "qwen3_5-float32")
+    found = facts("benchmarks.scheduler.worker", "spc", str(model), "20", "40")
     assert found["tree_core"] == "SpcTreeCore"
     assert len(found["usual"]["steps"]) == 20 and len(found["evict_one"]) == 10
     assert {"match", "plan", "insert", "evict"} <= {

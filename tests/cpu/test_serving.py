@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import requests
 
 from spc_sglang.adapter.cpu.models import build_model
 from spc_sglang.adapter.cpu.server import CpuServerConfig, running_server
@@ -42,12 +41,8 @@ class Stock:
     hit_tokens: int  # what a prompt of 170 tokens finds of its first 150
 
     def generate(self, prompt: list[int]) -> Answer:
-        sampling = {"temperature": 0, "max_new_tokens": NEW_TOKENS, "ignore_eos": True}
-        body = {"input_ids": prompt, "sampling_params": sampling, "return_logprob": True}
-        reply = requests.post(self.url + "/generate", json=body, timeout=60).json()
-        info = reply["meta_info"]
-        logprobs = [entry[0] for entry in info["output_token_logprobs"]]
-        return Answer(reply["output_ids"], logprobs, info["cached_tokens"])
+        answer = Client(self.url).generate(prompt, new_tokens=NEW_TOKENS)
+        return Answer(list(answer.tokens), list(answer.logprobs), answer.cached)
 
     def flush(self) -> None:
         Client(self.url).flush()  # again where the last request is not quite over yet

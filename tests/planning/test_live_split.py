@@ -12,6 +12,7 @@ import random
 import numpy as np
 import pytest
 
+from spc_sglang.placement import replay
 from spc_sglang.planning import PrefixTree, allocate, split_branches
 from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.interior import Segment, place_between
@@ -78,17 +79,12 @@ def test_planning_request_by_request_is_the_joint_optimum(branches: int, price: 
     by_request = [tuple(d for d in first if d <= BRANCH), tuple(d for d in first if d > BRANCH)]
     chosen = [*by_request, *others]
     joint = allocate([entry.weights for entry in split.entries], sum(map(len, chosen)))
-    alone = sum(replay(*pair) for pair in zip(segments, chosen, strict=True))
+    alone = sum(
+        replay(entry.weights, [depth - entry.origin_depth for depth in depths])
+        for entry, depths in zip(split.entries, chosen, strict=True)
+    )
     assert alone == pytest.approx(joint.replay, rel=1e-9)
     assert sum(map(len, chosen)) > 0
-
-
-def replay(segment: Segment, chosen: tuple[int, ...]) -> float:
-    anchor, depths, weights = segment
-    return sum(
-        float(weight) * (int(depth) - max((c for c in chosen if c <= depth), default=anchor))
-        for depth, weight in zip(depths, weights, strict=True)
-    )
 
 
 @pytest.mark.parametrize("price", [0.5, 20.0, 100.0])
