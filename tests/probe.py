@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.limits import HANG_LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def facts(module: str, *arguments: str, timeout_s: float | None = None) -> Any:
+def facts(module: str, *arguments: str) -> Any:
     """What the module printed last; AssertionError with its complaints if it failed."""
     environment = {
         **os.environ,
@@ -23,7 +25,7 @@ def facts(module: str, *arguments: str, timeout_s: float | None = None) -> Any:
     }
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=timeout_s
+        command, capture_output=True, text=True, env=environment, timeout=HANG_LIMIT_S
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])

@@ -21,7 +21,7 @@ One of the buffers becomes the prompt end in the cache, so between two requests 
 state more than the simulator has slots; but a server must evict before it inserts.
 """
 CHUNK_TOKENS = 8192
-REQUEST_LIMIT_S = 120
+REQUEST_LIMIT_S = 900
 
 
 @dataclass(frozen=True, slots=True)

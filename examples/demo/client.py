@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-TIMEOUT_S = 300.0
+TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tests import probe
 
 @pytest.fixture(scope="module")
 def facts() -> dict[str, Any]:
-    found: dict[str, Any] = probe.facts("tests.adapter.sglang_probe", timeout_s=180)
+    found: dict[str, Any] = probe.facts("tests.adapter.sglang_probe")
     return found
 
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.limits import HANG_LIMIT_S
+
 ENABLED = "SGLANG_USE_CPU_ENGINE"
 
 
@@ -22,7 +24,9 @@ def run(code: str, *, enabled: bool, path: Path | None = None) -> str:
     if path is not None:
         variables["PYTHONPATH"] = str(path)
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, env=variables, capture_output=True, text=True, timeout=HANG_LIMIT_S
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

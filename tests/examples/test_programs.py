@@ -9,16 +9,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from examples.demo.settings import QUICK_MODEL, ROOT, DemoSettings
 from spc_sglang.adapter.cpu.server import ServerHandle, running_server
+from tests.limits import HANG_LIMIT_S
 
 pytestmark = pytest.mark.sglang
-LIMIT_S = 240.0
 SUMS = ("requests", "prompt_tokens", "matched_tokens")
 RESUMED = re.compile(r"resumed (\d+) of (\d+) prompt tokens")
 
@@ -32,28 +31,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerHandle]:
         yield handle
 
 
-@pytest.fixture(scope="module")
-def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the demo writes; empty before, so it finds no data set there either."""
-    return tmp_path_factory.mktemp("demo")
-
-
-@pytest.fixture(scope="module")
-def outputs(demo_folder: Path) -> Iterator[dict[str, Future[str]]]:
-    """The two programs that start servers of their own, side by side: most of it is start-up."""
-    folder = str(demo_folder)
-    with ThreadPoolExecutor(2) as pool:
-        yield {
-            "demo": pool.submit(
-                _run, "-m", "examples.demo", "--quick", "--data", folder, "--output", folder
-            ),
-            "offline": pool.submit(_run, "examples/offline_engine.py", "--cpu"),
-        }
-
-
-def test_demo_ends_with_the_comparison(outputs: dict[str, Future[str]], demo_folder: Path) -> None:
+def test_demo_ends_with_the_comparison(tmp_path: Path) -> None:
     """Same answers, less recomputed, consistent sums, a picture, and it needs no data set."""
-    lines = outputs["demo"].result().splitlines()
+    folder = str(tmp_path)
+    output = _run("-m", "examples.demo", "--quick", "--data", folder, "--output", folder)
+    lines = output.splitlines()
     result = json.loads(lines[-1])
     stock, ours = result["stock"], result["spc"]
     assert result["outputs_identical"] is True
@@ -65,13 +47,13 @@ def test_demo_ends_with_the_comparison(outputs: dict[str, Future[str]], demo_fol
         assert side["prefilled_tokens"] == side["prompt_tokens"] - side["resumed_tokens"]
         for name in (*SUMS, "resumed_tokens", "captures"):
             assert side[name] == sum(group[name] for group in side["groups"].values())
-    assert (demo_folder / "checkpoints.png").stat().st_size > 10_000
+    assert (tmp_path / "checkpoints.png").stat().st_size > 10_000
     assert not any(line.startswith("note:") for line in lines)
 
 
-def test_offline_batch_resumes_inside_the_document(outputs: dict[str, Future[str]]) -> None:
+def test_offline_batch_resumes_inside_the_document() -> None:
     """The questions after the first resume close to the document's end."""
-    first, *others = _resumed(outputs["offline"].result())
+    first, *others = _resumed(_run("examples/offline_engine.py", "--cpu"))
     assert first[0] == 0
     assert len(others) == 3
     for resumed, prompt in others:
@@ -114,7 +96,7 @@ def _run(*arguments: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=HANG_LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"

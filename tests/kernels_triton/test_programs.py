@@ -14,6 +14,7 @@ from sglang.kernels.ops.attention.fla import chunk_delta_h, op
 
 from benchmarks.kernels import Shape, spread, verify
 from spc_sglang.kernels.interpreter import adapt
+from tests.limits import HANG_LIMIT_S
 
 adapt(chunk_delta_h, op)
 
@@ -24,7 +25,9 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=480)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=HANG_LIMIT_S
+    )
 
 
 def test_the_checks_of_the_benchmark_pass() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import HANG_LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = {"sm_80": 80, "sm_90a": 90, "sm_100a": 100}
 
@@ -20,7 +22,9 @@ def report() -> tuple[int, list[dict[str, object]]]:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", "benchmarks.kernel_resources"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=HANG_LIMIT_S
+    )
     assert done.stdout, done.stderr
     print(done.stdout.rpartition("\n{")[0])
     return done.returncode, json.loads(done.stdout.splitlines()[-1])["resources"]

@@ -10,6 +10,8 @@ from typing import Any
 
 import requests
 
+from tests.limits import HANG_LIMIT_S
+
 FIRST_TOKEN, LAST_TOKEN = 4, 259  # the byte-level vocabulary without its special tokens
 
 
@@ -50,7 +52,7 @@ class Client:
             },
             "return_logprob": True,
         }
-        reply = requests.post(self.base_url + "/generate", json=body, timeout=120)
+        reply = requests.post(self.base_url + "/generate", json=body, timeout=HANG_LIMIT_S)
         reply.raise_for_status()
         return [_answer(entry["meta_info"]) for entry in reply.json()]
 
@@ -64,8 +66,9 @@ class Client:
 
     def flush(self) -> None:
         """Empty the cache; waits until the server is idle."""
-        for _ in range(100):
-            if requests.post(self.base_url + "/flush_cache", timeout=30).status_code == 200:
+        for _ in range(1000):
+            reply = requests.post(self.base_url + "/flush_cache", timeout=HANG_LIMIT_S)
+            if reply.status_code == 200:
                 return
             time.sleep(0.1)
         raise TimeoutError("the server did not become idle")
@@ -79,7 +82,7 @@ class Client:
 
     def report(self) -> dict[str, Any]:
         """Our counters and slot accounting."""
-        reply = requests.get(self.base_url + "/server_info", timeout=30)
+        reply = requests.get(self.base_url + "/server_info", timeout=HANG_LIMIT_S)
         reply.raise_for_status()
         return reply.json()["internal_states"][0]["spc"]
 

@@ -15,6 +15,7 @@ import requests
 
 from spc_sglang.adapter.cpu.models import build_model
 from spc_sglang.adapter.cpu.server import CpuServerConfig, running_server
+from tests.limits import HANG_LIMIT_S
 from tests.server.client import Client, tokens
 from tests.server.scenarios import GRID, accounts_are_balanced
 from tests.server.test_configurations import MODELS
@@ -126,7 +127,7 @@ def test_growing_chat_loses_nothing(client: Client) -> None:
 
 def test_losses_are_on_the_prometheus_endpoint(client: Client) -> None:
     """Reports 16 and 17: sums of matched, resumed and lost tokens, not a gauge per batch."""
-    text = requests.get(client.base_url + "/metrics", timeout=30).text
+    text = requests.get(client.base_url + "/metrics", timeout=HANG_LIMIT_S).text
     report = client.report()
     for name in ("requests", "matched_tokens", "resumed_tokens", "published"):
         values = re.findall(rf"^sglang:spc_{name}_total{{.*}} (\S+)$", text, re.MULTILINE)
