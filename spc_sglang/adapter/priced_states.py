@@ -8,6 +8,7 @@ KV, also that of a leaf, stays under SGLang's own eviction.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -134,6 +135,11 @@ class PricedStates(MambaComponent):
             return False
         return self.retention.mirror[handle].checkpoint is not None
 
+    def value_len(self, node: Any) -> int:
+        """States at a node; upstream asks the tensor in Python."""
+        value = node.component_data[self.component_type].value
+        return 0 if value is None else int(value.numel())
+
     # ---- events of the tree
 
     def commit_insert_component_data(
@@ -179,16 +185,42 @@ class PricedStates(MambaComponent):
         cache_actions: list[Any],
     ) -> None:
         """Free one state; the caller goes on while there is progress and need."""
-        if tracker[self.component_type] >= self._wanted:
-            return
+        if tracker[self.component_type] < self._wanted:
+            self._evict_one(tracker, device_frees, host_frees, cache_actions)
+
+    def _evict_device_end(self) -> None:
+        self._wanted = 0
+
+    def evict_states(self, wanted: int) -> int:
+        """Free up to `wanted` states; returns how many.
+
+        SGLang's walk over its tree does the same and asks after each state which step is next;
+        without a host tier there is only this one.
+        """
+        tracker: dict[Any, int] = defaultdict(int)
+        device_frees: dict[Any, list[Any]] = defaultdict(list)
+        while tracker[self.component_type] < wanted:
+            if not self._evict_one(tracker, device_frees, defaultdict(list), []):
+                break
+        for slot in device_frees[self.component_type]:
+            self._free_mamba_value(slot)
+        return tracker[self.component_type]
+
+    def _evict_one(
+        self,
+        tracker: dict[Any, int],
+        device_frees: dict[Any, list[Any]],
+        host_frees: dict[Any, list[Any]],
+        cache_actions: list[Any],
+    ) -> bool:
+        """Take the state of the least value out of the tree; False if none can go."""
         victim = self.retention.choose_victim(
             locked=self._is_locked, queue_hits=self._expected_hits()
         )
         if victim is None:
-            return
-        node = self.tree_core._node_arena[victim]
+            return False
         self.tree_core._evict_component_and_detach_lru(
-            node,
+            self.tree_core._node_arena[victim],
             self,
             device_frees,
             host_frees,
@@ -196,10 +228,7 @@ class PricedStates(MambaComponent):
             target=EvictLayer.DEVICE,
             tracker=tracker,
         )
-        self.tree_core._update_evictable_leaf_sets(node)
-
-    def _evict_device_end(self) -> None:
-        self._wanted = 0
+        return True
 
     def _expected_hits(self) -> Mapping[Handle, float] | None:
         return self.queue_hits() if self.queue_hits is not None else None

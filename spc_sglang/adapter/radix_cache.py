@@ -61,7 +61,7 @@ def create(context: TreeCacheBuildContext) -> SpcRadixCache:
             **(params.component_registry_override or {}),
             ComponentType.MAMBA: partial(PricedStates, retention=policy.retention),
         }
-        params.tree_core_backend = tree_core.register()
+        tree_core.select(params)
     cache = create_unified_radix_cache(context, cache_class=SpcRadixCache)
     assert isinstance(cache, SpcRadixCache)
     state_file = None
@@ -168,6 +168,12 @@ class SpcRadixCache(UnifiedRadixCache):
 
     def _free_slot(self, slot: torch.Tensor) -> None:
         self.req_to_token_pool.mamba_allocator.free(slot)
+
+    def _evict(self, params: EvictParams, *args: Any, **kwargs: Any) -> EvictResult:
+        tokens = params.num_tokens + params.swa_num_tokens
+        if self.priced is None or tokens > 0 or kwargs or self.disable:
+            return super()._evict(params, *args, **kwargs)
+        return EvictResult(mamba_num_evicted=self.priced.evict_states(params.mamba_num))
 
     def evict_for_alloc(self, params: EvictParams, **kwargs: Any) -> EvictResult:
         allocator = self.req_to_token_pool.mamba_allocator

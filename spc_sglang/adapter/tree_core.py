@@ -1,10 +1,11 @@
-"""SGLang's Python tree core with three shorter ways, registered as tree core backend "spc".
+"""SGLang's Python tree core with shorter ways, registered as tree core backend "spc".
 
-* A match compares a node's tokens at once before it searches for where they differ, and asks
-  from the deepest node upwards which one holds a state.
+* A match compares a node's tokens at once before it searches for where they differ, asks from
+  the deepest node upwards which one holds a state, and counts tokens on its way.
 * An insert of a request starts at the node that the request has locked. SGLang 0.5.23 starts at
   the root and compares the whole prompt once more, twice a request.
 * Without a host tier there are no host leaves, and a node with a child on the device is no leaf.
+* Its full-attention component is `kv_component.KvComponent`.
 
 The results are those of the base class (`tests/adapter/test_tree_core.py`).
 """
@@ -16,22 +17,35 @@ from contextlib import contextmanager
 from typing import Any
 
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_cache.component_type import BASE_COMPONENT_TYPE
+from sglang.srt.mem_cache.unified_cache.components import (
+    LRURefreshPhase,
+    get_and_increase_time_counter,
+)
 from sglang.srt.mem_cache.unified_cache.tree_core_registry import (
     get_tree_core_factory,
     register_tree_core_backend,
 )
 from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 
+from spc_sglang.adapter.kv_component import KvComponent
+
 BACKEND = "spc"
+_STEP_UP = 0.00001
+"""How much older each node on a path looks than the one below, as upstream."""
 
 
-def register() -> str:
-    """Make the core selectable in this process; returns its name. Idempotent."""
+def select(params: CacheInitParams) -> None:
+    """Have a cache built with this core and its component."""
     if get_tree_core_factory(BACKEND) is None:
         register_tree_core_backend(BACKEND, SpcTreeCore)
-    return BACKEND
+    params.tree_core_backend = BACKEND
+    params.component_registry_override = {
+        **(params.component_registry_override or {}),
+        BASE_COMPONENT_TYPE: KvComponent,
+    }
 
 
 class SpcTreeCore(UnifiedTreeCore):
@@ -53,21 +67,40 @@ class SpcTreeCore(UnifiedTreeCore):
             return super()._match_prefix_helper(key, params)
         nodes, hit_tokens, action = self._walk(key)
         validators = self._create_match_validators(params, match_device_only=True)
-        valid = len(nodes)
+        valid, depth = len(nodes), hit_tokens
         while valid and not all(is_valid(nodes[valid - 1]) for is_valid in validators):
             valid -= 1
+            depth -= len(nodes[valid].key)
         best = nodes[valid - 1] if valid else self.root_node
-        return self._match_post_processor(
-            params,
-            [node.component_data[BASE_COMPONENT_TYPE].value for node in nodes],
-            best,
-            best,
-            valid,
-            hit_tokens,
-            action,
+        self._touch_path(best)
+        result = MatchResult(
+            device_prefix_len=depth,
+            last_device_node=best,
+            last_host_node=best,
+            best_match_node=best,
             last_visited_node_id=nodes[-1].id if nodes else None,
-            device_validators=validators,
+            full_kv_hit_length=hit_tokens,
         )
+        for component in self.components:
+            if component.component_type != BASE_COMPONENT_TYPE:  # it counts tokens on the host
+                result = component.finalize_match_result_in_tree_core(result, params, [], valid)
+        return result._replace(
+            last_device_node=best.id,
+            last_host_node=best.id,
+            best_match_node=best.id,
+            cache_actions=[] if action is None else [action],
+        )
+
+    def _touch_path(self, node: Any) -> None:
+        """The state at a node was used, and the KV of all above it."""
+        for component in self.components:
+            if component.component_type != BASE_COMPONENT_TYPE:  # its order is the access time
+                component.refresh_lru(LRURefreshPhase.MATCH_END, node, self.root_node)
+        now = get_and_increase_time_counter()
+        while node is not None:
+            node.last_access_time = now
+            now -= _STEP_UP
+            node = node.parent
 
     def _walk(self, key: RadixKey) -> tuple[list[Any], int, Any]:
         """Nodes on the device along a key, tokens they match, and the action of a split or None."""
@@ -94,10 +127,15 @@ class SpcTreeCore(UnifiedTreeCore):
         super()._insert_walk_step(state)
 
     def _update_evictable_leaf_sets(self, node: Any) -> None:
-        if self.enable_hicache or not _has_child_on_device(node):
+        if self.enable_hicache:
             super()._update_evictable_leaf_sets(node)
-        else:
+        elif _has_child_on_device(node) or not self._is_device_leaf(node):
             self.evictable_device_leaves.discard(node)
+        elif node not in self.evictable_device_leaves:
+            self.evictable_device_leaves.add(node)
+            kv = self.components_by_type[BASE_COMPONENT_TYPE]
+            assert isinstance(kv, KvComponent)
+            kv.became_leaf(node)
 
 
 def _shared_tokens(own: RadixKey, key: RadixKey, offset: int, length: int, page_size: int) -> int:

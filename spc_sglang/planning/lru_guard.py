@@ -56,8 +56,8 @@ class LruGuard:
         share = FADE * self.share + STEP * (lru_tokens - resumed_tokens) / average
         self.share = min(1.0, max(0.0, share))
 
-    def kept(self, touched: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which states, by the last touch of their places `[live]`, must not be evicted now."""
+    def keeps(self, touched: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which states, by the last touch of their places `[...]`, must not be evicted now."""
         oldest = self.touches - self.share * self.slots
         mask: NDArray[np.bool_] = touched > max(0.0, oldest)
         return mask

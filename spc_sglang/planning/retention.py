@@ -259,30 +259,38 @@ class Retention:
                 if self.is_live(handle):
                     slot = self._live_checkpoint(handle).slot
                     scores[slot] += self._gap[slot] * hits
-        if self._is_guarded and self.guard.share > 0.0:
-            touched = self._touched[: len(self._live)]
-            kept = self.guard.kept(touched)
-            scores[kept] = _KEPT + touched[kept]
         for handle in exclude:
             if self.is_live(handle):
                 scores[self._live_checkpoint(handle).slot] = np.inf
+        guarded = self._is_guarded and self.guard.share > 0.0
         while scores.size:
             least = self._least(scores)
             if least is None:
                 return None
             slot, score = least
+            if guarded and self.guard.keeps(self._touched[slot]):
+                scores[slot] = score
+                self._put_kept_last(scores)
+                guarded = False
+                continue
             victim = self._live[slot].node.handle
             if locked is None or not locked(victim):
                 return victim, score
             scores[slot] = np.inf
         return None
 
+    def _put_kept_last(self, scores: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        """What the guard keeps goes after all else, the least recently touched first."""
+        touched = self._touched[: len(self._live)]
+        kept = self.guard.keeps(touched) & np.isfinite(scores)
+        scores[kept] = _KEPT + touched[kept]
+
     def _least(
         self, scores: np.ndarray[tuple[int], np.dtype[np.float64]]
     ) -> tuple[int, float] | None:
         """The slot of least score and that score, of equal ones the one inserted first.
 
-        None if all are infinite.
+        None if all are infinite. The score of the slot may be lost.
         """
         slot = int(scores.argmin())
         least = float(scores[slot])

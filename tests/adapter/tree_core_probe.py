@@ -26,7 +26,7 @@ def main() -> None:
     from spc_sglang.adapter import tree_core
 
     if which == "upstream":
-        tree_core.register = lambda: "python"
+        tree_core.select = lambda params: setattr(params, "tree_core_backend", "python")
     world = World(model, SIZES, "spc", kv_eviction=kv_eviction)
     facts = []
     for ids in prompts(random.Random(7)):

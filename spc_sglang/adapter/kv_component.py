@@ -1,0 +1,118 @@
+"""SGLang's full-attention component with shorter walks, for `tree_core.SpcTreeCore`.
+
+* Locking and unlocking climb from a node to the root six times a request. SGLang 0.5.23 asks
+  each tensor for its length in Python and looks for a new leaf at every step; here a tensor's
+  own count is read, and only the node below which the climb began can become a leaf.
+* Evicting KV, SGLang collects and sorts all leaves of the tree, once a batch that needs room.
+  Here a heap of leaves is kept: under LRU a node's time only grows, so an entry that is behind
+  is put back when it comes up.
+
+The results are those of the base class (`tests/adapter/test_tree_core.py`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.unified_cache.components.full import FullComponent
+
+_MOST_STALE = 64
+"""Entries beyond two a leaf that the heap may hold before it is built anew."""
+
+
+class KvComponent(FullComponent):
+    """`FullComponent` for a tree without a host tier; with one, the base class does the work."""
+
+    def __init__(self, cache: Any, params: CacheInitParams) -> None:
+        super().__init__(cache, params)
+        self._keeps_heap = (
+            params.eviction_policy.lower() == "lru" and not cache.enable_session_radix_cache
+        )
+        self._leaves: list[tuple[float, Any]] = []
+        self._named: list[Any] = []
+
+    def value_len(self, node: Any) -> int:
+        value = node.component_data[self.component_type].value
+        return 0 if value is None else int(value.numel())
+
+    # ---- locks
+
+    def acquire_component_lock(self, node: Any, result: Any, lock_host: bool = False) -> Any:
+        core, of_type = self.tree_core, self.component_type
+        if lock_host or core.enable_hicache:
+            return super().acquire_component_lock(node, result, lock_host)
+        root, leaves, newly_locked = core.root_node, core.evictable_device_leaves, 0
+        while node is not root:
+            data = node.component_data[of_type]
+            if data.lock_ref == 0:
+                newly_locked += data.value.numel()
+                leaves.discard(node)
+            data.lock_ref += 1
+            node = node.parent
+        core.component_evictable_size_[of_type] -= newly_locked
+        core.component_protected_size_[of_type] += newly_locked
+        result.delta = newly_locked
+        return result
+
+    def release_component_lock(self, node: Any, params: Any, lock_host: bool = False) -> None:
+        core, of_type = self.tree_core, self.component_type
+        if lock_host or core.enable_hicache:
+            super().release_component_lock(node, params, lock_host)
+            return
+        root, climbing, unlocked = core.root_node, node, 0
+        while climbing is not root:
+            data = climbing.component_data[of_type]
+            assert data.lock_ref > 0, f"node {climbing.id} is not locked"
+            data.lock_ref -= 1
+            if data.lock_ref == 0:
+                unlocked += data.value.numel()
+            climbing = climbing.parent
+        core.component_evictable_size_[of_type] += unlocked
+        core.component_protected_size_[of_type] -= unlocked
+        core._update_evictable_leaf_sets(node)  # all above it have a child on the device
+
+    # ---- eviction
+
+    def became_leaf(self, node: Any) -> None:
+        """The node was added to the evictable leaves."""
+        if not self._keeps_heap:
+            return
+        leaves = self.tree_core.evictable_device_leaves
+        if len(self._leaves) > 2 * len(leaves) + _MOST_STALE:
+            self._leaves = [(leaf.last_access_time, leaf) for leaf in leaves]
+            heapq.heapify(self._leaves)
+        else:
+            heapq.heappush(self._leaves, (node.last_access_time, node))
+
+    def _evict_device_start(self, request_cnt: int) -> None:
+        if not self._keeps_heap:
+            super()._evict_device_start(request_cnt)
+            return
+        self._evict_device_request_cnt = request_cnt
+
+    def _evict_device_next_node(self, tracker: Any, *frees: Any, **more: Any) -> int | None:
+        if not self._keeps_heap:
+            chosen: int | None = super()._evict_device_next_node(tracker, *frees, **more)
+            return chosen
+        leaves = self.tree_core.evictable_device_leaves
+        while tracker[self.component_type] < self._evict_device_request_cnt and self._leaves:
+            then, node = self._leaves[0]
+            if node in leaves and node.last_access_time > then:
+                heapq.heapreplace(self._leaves, (node.last_access_time, node))
+                continue
+            heapq.heappop(self._leaves)
+            if node in leaves:
+                self._named.append(node)
+                return int(node.id)
+        return None
+
+    def _evict_device_end(self) -> None:
+        if not self._keeps_heap:
+            super()._evict_device_end()
+            return
+        named, self._named = self._named, []
+        for node in named:  # one that was not evicted after all stays in the heap
+            if node in self.tree_core.evictable_device_leaves:
+                heapq.heappush(self._leaves, (node.last_access_time, node))
