@@ -18,15 +18,13 @@ joint optimum (`tests/planning/test_live_split.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from spc_sglang.placement import balanced, logarithmic, sqrt_spaced
 from spc_sglang.planning.capture_policy import Extend, reachable
-from spc_sglang.planning.interior import FloatArray, IntArray, Segment, place_between
+from spc_sglang.planning.interior import Segment, place_between
 from spc_sglang.planning.mirror import Kind
 from spc_sglang.planning.observation import BUCKET_TOKENS, Observations
 
@@ -93,7 +91,7 @@ class Learned:
         # no position can save more than all overlaps in new text times its length
         if _rate(self.observations) * (end - start) > self.price_tokens:
             segments.append(_new_text(self.observations, start, end))
-        return place_between([s for s in segments if s[1].size], self.budget, self.price_tokens)
+        return place_between(segments, self.budget, self.price_tokens) if segments else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +102,11 @@ class AbsoluteDP:
     budget: int = 4
 
     def depths(self, extend: Extend) -> Iterable[int]:
-        depths, shares = self.observations.absolute.law()
-        depths, shares = _largest(depths, shares)
-        inside = (depths > 0) & (depths < extend.prompt)
-        if not inside.any():
+        law = self.observations.absolute.points(MOST_LEARNT_POINTS)
+        inside = [(depth, share) for depth, share in law if 0 < depth < extend.prompt]
+        if not inside:
             return balanced(extend.prompt, self.budget)
-        return place_between([(0, depths[inside], shares[inside])], self.budget)
+        return place_between([_segment(0, inside)], self.budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +199,7 @@ def _seen_text(extend: Extend) -> Segment:
         for depth, heat in extend.overlaps
         if extend.restore_depth < depth < extend.overlap_depth
     ]
-    depths = np.array([depth for depth, _ in inside], dtype=np.int64)
-    return extend.restore_depth, depths, np.array([heat for _, heat in inside])
+    return _segment(extend.restore_depth, inside)
 
 
 def _new_text(observations: Observations, start: int, end: int) -> Segment:
@@ -213,28 +209,23 @@ def _new_text(observations: Observations, start: int, end: int) -> Segment:
     """
     last = end - BUCKET_TOKENS
     if last <= start:
-        return start, np.zeros(0, dtype=np.int64), np.zeros(0)
-    distances, shares = _largest(*observations.from_end.law())
-    learnt = end - distances
-    inside = (learnt > start) & (learnt <= last)
+        return _segment(start, [])
     points = min(UNIFORM_POINTS, (end - start) // BUCKET_TOKENS)
-    even = start + (np.arange(1, points) * (end - start)) // points
-    depths = np.concatenate([learnt[inside], even])
-    weights = np.concatenate(
-        [(1.0 - UNIFORM_SHARE) * shares[inside], np.full(even.size, UNIFORM_SHARE / points)]
-    )
-    order = np.argsort(depths, kind="stable")
-    return start, depths[order], _rate(observations) * weights[order]
+    rate = _rate(observations)
+    even, learnt = rate * UNIFORM_SHARE / points, rate * (1.0 - UNIFORM_SHARE)
+    weights = {start + part * (end - start) // points: even for part in range(1, points)}
+    for distance, share in observations.from_end.points(MOST_LEARNT_POINTS):
+        depth = end - distance
+        if start < depth <= last:
+            weights[depth] = weights.get(depth, 0.0) + learnt * share
+    return _segment(start, sorted(weights.items()))
+
+
+def _segment(anchor: int, overlaps: Sequence[tuple[int, float]]) -> Segment:
+    """The depths must increase."""
+    return anchor, [depth for depth, _ in overlaps], [weight for _, weight in overlaps]
 
 
 def _rate(observations: Observations) -> float:
     """Overlaps that a request's own new text is expected to meet."""
     return max(LEAST_OVERLAP_RATE, observations.overlap_rate)
-
-
-def _largest(depths: IntArray, shares: FloatArray) -> tuple[IntArray, FloatArray]:
-    """At most `MOST_LEARNT_POINTS` of them, those with the largest shares, order kept."""
-    if depths.size <= MOST_LEARNT_POINTS:
-        return depths, shares
-    kept = np.sort(np.argsort(-shares, kind="stable")[:MOST_LEARNT_POINTS])
-    return depths[kept], shares[kept]

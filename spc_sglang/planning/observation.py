@@ -75,9 +75,11 @@ class WeightedHistogram:
         self.gamma = gamma
         self._weights = np.zeros(64)
         self._next = 1.0
+        self._points: dict[int, list[tuple[int, float]]] = {}
 
     def add(self, tokens: int) -> None:
         """Count one sample of `tokens` >= 0."""
+        self._points.clear()
         bucket = tokens // BUCKET_TOKENS
         if bucket >= self._weights.size:
             grown = np.zeros(max(bucket + 1, 2 * self._weights.size))
@@ -97,6 +99,19 @@ class WeightedHistogram:
         buckets = np.flatnonzero(self._weights > least_share * total)
         return buckets * BUCKET_TOKENS, self._weights[buckets] / total
 
+    def points(self, most: int) -> list[tuple[int, float]]:
+        """The law as (tokens, share) by tokens, of at most so many buckets: those of largest share.
+
+        Kept until the next sample.
+        """
+        known = self._points.get(most)
+        if known is None:
+            starts, shares = self.law()
+            kept = np.sort(np.argsort(-shares, kind="stable")[:most])
+            known = list(zip(starts[kept].tolist(), shares[kept].tolist(), strict=True))
+            self._points[most] = known
+        return known
+
     def state(self) -> dict[str, Any]:
         buckets = np.flatnonzero(self._weights)
         return {
@@ -113,6 +128,7 @@ class WeightedHistogram:
             raise ValueError(f"histogram buckets {buckets.tolist()} do not fit their weights")
         if not np.isfinite(weights).all() or (weights < 0).any():
             raise ValueError(f"histogram weights {weights.tolist()} are not finite and >= 0")
+        self._points.clear()
         self._weights = np.zeros(max(64, int(buckets.max(initial=0)) + 1))
         self._weights[buckets] = weights
         self._next = 1.0

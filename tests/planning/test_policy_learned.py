@@ -8,6 +8,7 @@ import pytest
 from spc_sglang.placement import OverlapWeights, place
 from spc_sglang.placement.evaluate import replay
 from spc_sglang.planning.capture_policy import Extend
+from spc_sglang.planning import interior
 from spc_sglang.planning.interior import place_between, savings_curve
 from spc_sglang.planning.learned import (
     AbsoluteDP,
@@ -76,23 +77,26 @@ def test_overlap_rate_counts_overlaps_per_request() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_interior_dp_is_the_exact_placement(seed: int) -> None:
-    """Same saving as `placement.place` for every budget, on random weights."""
+def test_interior_dp_is_the_exact_placement(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same saving as `placement.place` for every budget, on random weights; and by loops."""
     rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 30))
+    n = int(rng.integers(1, 2 * interior.FEW_DEPTHS))
     depths = np.sort(rng.choice(np.arange(1, 200), n, replace=False)).astype(np.int64)
     weights = rng.integers(1, 20, n).astype(np.float64)
     law = OverlapWeights(depths, weights)
     without = replay(law, ())
-    for budget, (saving, chosen) in enumerate(savings_curve((0, depths, weights), 4)):
+    curve = savings_curve((0, depths.tolist(), weights.tolist()), 4)
+    monkeypatch.setattr(interior, "FEW_DEPTHS", 0 if n <= interior.FEW_DEPTHS else n)
+    assert savings_curve((0, depths.tolist(), weights.tolist()), 4) == curve
+    for budget, (saving, chosen) in enumerate(curve):
         assert saving == pytest.approx(without - place(law, budget).replay)
         assert saving == pytest.approx(without - replay(law, chosen))
 
 
 def test_budget_goes_to_the_segment_that_saves_most() -> None:
     """Two segments, one checkpoint each is best although the first alone could use two."""
-    first = (0, np.array([10, 20]), np.array([3.0, 1.0]))
-    second = (100, np.array([150]), np.array([1.0]))
+    first = (0, [10, 20], [3.0, 1.0])
+    second = (100, [150], [1.0])
     assert place_between([first, second], 1) == (150,)
     assert place_between([first, second], 2) == (10, 150)
     assert place_between([first, second], 3) == (10, 20, 150)
