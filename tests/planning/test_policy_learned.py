@@ -7,8 +7,8 @@ import pytest
 
 from spc_sglang.placement import OverlapWeights, place
 from spc_sglang.placement.evaluate import replay
-from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning import interior
+from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.interior import place_between, savings_curve
 from spc_sglang.planning.learned import (
     AbsoluteDP,
