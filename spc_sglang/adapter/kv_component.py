@@ -40,21 +40,28 @@ class KvComponent(FullComponent):
     # ---- locks
 
     def acquire_component_lock(self, node: Any, result: Any, lock_host: bool = False) -> Any:
-        core, of_type = self.tree_core, self.component_type
+        core = self.tree_core
         if lock_host or core.enable_hicache:
             return super().acquire_component_lock(node, result, lock_host)
-        root, leaves, newly_locked = core.root_node, core.evictable_device_leaves, 0
-        while node is not root:
-            data = node.component_data[of_type]
+        result.delta = self.lock_between(core.root_node, node)
+        return result
+
+    def lock_between(self, upper: Any, lower: Any) -> int:
+        """Lock the KV of a node and of those above it up to `upper`, which is left out.
+
+        Returns the tokens that were evictable before.
+        """
+        core, of_type, newly_locked = self.tree_core, self.component_type, 0
+        while lower is not upper:
+            data = lower.component_data[of_type]
             if data.lock_ref == 0:
                 newly_locked += data.value.numel()
-                leaves.discard(node)
+                core.evictable_device_leaves.discard(lower)
             data.lock_ref += 1
-            node = node.parent
+            lower = lower.parent
         core.component_evictable_size_[of_type] -= newly_locked
         core.component_protected_size_[of_type] += newly_locked
-        result.delta = newly_locked
-        return result
+        return newly_locked
 
     def release_component_lock(self, node: Any, params: Any, lock_host: bool = False) -> None:
         core, of_type = self.tree_core, self.component_type

@@ -23,12 +23,12 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
-from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.runtime_context import get_exec, mamba_checkpoint_grid
 
 from spc_sglang.adapter import capture_backends, hooks, tree_core
 from spc_sglang.adapter import options as spc_options
 from spc_sglang.adapter.admission import Admissions, note_match, tail_kind
+from spc_sglang.adapter.below_own_node import BelowOwnNode
 from spc_sglang.adapter.capture import Capture, CaptureLedger
 from spc_sglang.adapter.capture_backend import CaptureBackend
 from spc_sglang.adapter.capture_hooks import HANDOVER
@@ -77,7 +77,7 @@ def create(context: TreeCacheBuildContext) -> SpcRadixCache:
     return cache
 
 
-class SpcRadixCache(UnifiedRadixCache):
+class SpcRadixCache(BelowOwnNode):
     """`UnifiedRadixCache` whose prefills leave checkpoints at planned depths.
 
     Slot accounting: free + cached + held by requests + pending captures = pool size. Pending
@@ -116,7 +116,7 @@ class SpcRadixCache(UnifiedRadixCache):
             self.ledger,
         )
         # other KV evictions read hits and priorities that a whole walk updates on its way
-        self._inserts_below = isinstance(self.tree_core, SpcTreeCore) and kv_eviction == "lru"
+        self.stores_below = isinstance(self.tree_core, SpcTreeCore) and kv_eviction == "lru"
         self.planner = ExtendPlanner(self, policy.captures)
         if self.metrics_collector is not None:
             self.prometheus = PrometheusCounters(self.metrics_collector.labels)
@@ -195,7 +195,7 @@ class SpcRadixCache(UnifiedRadixCache):
         ends_prompt = up_to >= len(req.origin_input_ids)
         with (
             self._writing(req, tail_kind(req) if ends_prompt else Kind.SLACK),
-            self._inserting_below_own_node(req),
+            self.storing_below_own_node(req),
         ):
             super().checkpoint(req, up_to=up_to, **kwargs)
         for capture in self.ledger.take(req):
@@ -232,13 +232,6 @@ class SpcRadixCache(UnifiedRadixCache):
         if self.priced is None:
             return nullcontext()
         return self.priced.writing(Writer(len(req.origin_input_ids), kind))
-
-    def _inserting_below_own_node(self, req: Any) -> AbstractContextManager[None]:
-        """Skip the part of the tree that the request holds locked; needs our tree core."""
-        if not self._inserts_below or req.lock is None:
-            return nullcontext()
-        assert isinstance(self.tree_core, SpcTreeCore)
-        return self.tree_core.inserting_below(req.last_node, req.kv.cache_protected_len)
 
     def _publish(self, req: Any, capture: Capture) -> None:
         """Insert one captured state at its depth; the tree must own the KV up to there."""

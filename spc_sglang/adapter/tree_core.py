@@ -2,8 +2,9 @@
 
 * A match compares a node's tokens at once before it searches for where they differ, asks from
   the deepest node upwards which one holds a state, and counts tokens on its way.
-* An insert of a request starts at the node that the request has locked. SGLang 0.5.23 starts at
-  the root and compares the whole prompt once more, twice a request.
+* An insert of a request starts at the node that the request has locked, and the lock moves down
+  from there. SGLang 0.5.23 starts at the root and compares the whole prompt once more, collects
+  its indices, and unlocks and locks the whole path, twice a request.
 * Without a host tier there are no host leaves, and a node with a child on the device is no leaf.
 * Its full-attention component is `kv_component.KvComponent`.
 
@@ -12,15 +13,20 @@ The results are those of the base class (`tests/adapter/test_tree_core.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams, MatchResult
+from sglang.srt.mem_cache.base_prefix_cache import (
+    IncLockRefResult,
+    MatchPrefixParams,
+    MatchResult,
+)
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_cache.component_type import BASE_COMPONENT_TYPE
 from sglang.srt.mem_cache.unified_cache.components import (
+    ComponentType,
     LRURefreshPhase,
     get_and_increase_time_counter,
 )
@@ -52,6 +58,8 @@ class SpcTreeCore(UnifiedTreeCore):
     """`UnifiedTreeCore` whose next insert may start below the root."""
 
     _start: tuple[int, int] | None = None
+    insert_started_at: tuple[int, int] | None = None
+    """Node and depth where the last insert of `inserting_below` began; None: at the root."""
 
     @contextmanager
     def inserting_below(self, node_id: int, depth: int) -> Iterator[None]:
@@ -60,7 +68,35 @@ class SpcTreeCore(UnifiedTreeCore):
         try:
             yield
         finally:
-            self._start = None
+            self._start = self.insert_started_at = None
+
+    def moved_lock(self, held: Any, node_id: int, skip: Sequence[ComponentType]) -> Any:
+        """`dec_lock_ref` of a receipt and `inc_lock_ref` of a node, in this order.
+
+        Where the node lies below the receipt's, the KV above that one stays locked all along.
+        """
+        upper, lower = self.node_by_id(held.node_id), self.node_by_id(node_id)
+        kv = self.components_by_type[BASE_COMPONENT_TYPE]
+        if (
+            not isinstance(kv, KvComponent)
+            or self.enable_hicache
+            or BASE_COMPONENT_TYPE in (*held.skipped_lock_components, *skip)
+            or any(of_type in held.component_lock_uuids for of_type in self.components_by_type)
+            or not _lies_below(lower, upper)
+        ):
+            self.dec_lock_ref(held.node_id, held)
+            return self.inc_lock_ref(node_id, skip)
+        result = IncLockRefResult(node_id=node_id, skipped_lock_components=tuple(skip))
+        for component in self.components:
+            of_type = component.component_type
+            if component is kv:
+                result.delta = kv.lock_between(upper, lower)
+                continue
+            if of_type not in held.skipped_lock_components:
+                component.release_component_lock(node=upper, params=held)
+            if of_type not in skip:
+                result = component.acquire_component_lock(node=lower, result=result)
+        return result
 
     def _match_prefix_helper(self, key: RadixKey, params: MatchPrefixParams) -> MatchResult:
         if self.enable_hicache:
@@ -124,6 +160,7 @@ class SpcTreeCore(UnifiedTreeCore):
                 state.node = self.node_by_id(node_id)
                 state.key, state.value = state.key[depth:], state.value[depth:]
                 state.total_prefix_length = depth
+                self.insert_started_at = node_id, depth
         super()._insert_walk_step(state)
 
     def _update_evictable_leaf_sets(self, node: Any) -> None:
@@ -144,6 +181,13 @@ def _shared_tokens(own: RadixKey, key: RadixKey, offset: int, length: int, page_
     if end <= length and own.token_ids == key.token_ids[offset:end]:
         return len(own.token_ids)
     return int(own.match_at(key, offset, page_size=page_size))
+
+
+def _lies_below(lower: Any, upper: Any) -> bool:
+    """Whether the upper node is the lower one or lies above it."""
+    while lower is not None and lower is not upper:
+        lower = lower.parent
+    return lower is upper
 
 
 def _has_child_on_device(node: Any) -> bool:
