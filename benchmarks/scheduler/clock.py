@@ -39,8 +39,8 @@ class Clock:
                 row = self.rows[-1]
                 row[name] = row.get(name, 0.0) + spent - entry[1]
 
-    def watch(self, owner: Any, method: str, name: str) -> None:
-        """Book every call of a method of this object as a step."""
+    def watch(self, owner: Any, method: str, name: str) -> Callable[[], None]:
+        """Book every call of a method of this object as a step; the result ends it."""
         call: Callable[..., Any] = getattr(owner, method)
 
         @wraps(call)
@@ -49,3 +49,4 @@ class Clock:
                 return call(*args, **kwargs)
 
         setattr(owner, method, timed)
+        return lambda: setattr(owner, method, call)

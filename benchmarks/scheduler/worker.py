@@ -1,17 +1,21 @@
-"""One cache in one process: fills it, times requests, prints one JSON line.
+"""One cache in one process: fills it, then times requests by order.
 
-python -m benchmarks.scheduler.worker stock|spc MODELDIR REQUESTS SLOTS [PROFILE]
+python -m benchmarks.scheduler.worker stock|spc MODELDIR SLOTS
+
+Reads orders from stdin, one a line: a part and a number of requests. Parts: `usual`, `long`
+(microseconds by step), `policy`, `long_policy` (of the policy within them, timed apart so that its
+clock slows no step), `evict_one` (by state evicted). Answers each with one JSON line, and the
+start with one as well. Trees and slots are checked before and after every order.
 """
 
 from __future__ import annotations
 
-import cProfile
 import gc
 import json
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -40,22 +44,32 @@ class _TimedCaptures:
             return self.captures.proposals(extend)
 
 
-def watch(world: World) -> tuple[Clock, Clock]:
-    """Clocks of the steps and of the policy within them."""
-    steps, policy = Clock(), Clock()
+def watch_steps(world: World, clock: Clock) -> None:
+    """Book the steps of every request from now on."""
     cache = world.cache
-    steps.watch(cache, "match_prefix", "match")
-    steps.watch(cache, "checkpoint", "insert")
-    steps.watch(cache, "_evict", "evict")
-    steps.watch(world.kv, "free", "KV free list")
+    clock.watch(cache, "match_prefix", "match")
+    clock.watch(cache, "checkpoint", "insert")
+    clock.watch(cache, "_evict", "evict")
+    clock.watch(world.kv, "free", "KV free list")
     if hasattr(cache, "planner"):
-        steps.watch(cache.planner, "before_extend", "plan")
-        steps.watch(cache.planner, "plan_extend", "plan")
-        steps.watch(cache, "_publish", "publish")
-        policy.watch(cache.priced, "look_up", "policy")
-        policy.watch(cache.priced.retention, "choose_victim", "policy")
-        cache.planner.captures = _TimedCaptures(cache.planner.captures, policy)
-    return steps, policy
+        clock.watch(cache.planner, "before_extend", "plan")
+        clock.watch(cache.planner, "plan_extend", "plan")
+        clock.watch(cache, "_publish", "publish")
+
+
+def watch_policy(world: World, clock: Clock) -> Callable[[], None]:
+    """Book the policy within the steps; the result ends it. Stock has none."""
+    cache = world.cache
+    if not hasattr(cache, "planner"):
+        return lambda: None
+    captures = cache.planner.captures
+    cache.planner.captures = _TimedCaptures(captures, clock)
+    ends = [
+        clock.watch(cache.priced, "look_up", "policy"),
+        clock.watch(cache.priced.retention, "choose_victim", "policy"),
+        lambda: setattr(cache.planner, "captures", captures),
+    ]
+    return lambda: [end() for end in ends] and None
 
 
 def serve(world: World, ids: array[int]) -> int:
@@ -86,31 +100,6 @@ def fill(world: World, stream: Iterator[array[int]], most_requests: int) -> int:
     return served + served // 5
 
 
-def measure(world: World, clocks: tuple[Clock, Clock], stream: Iterable[array[int]]) -> Any:
-    """Microseconds by step and of the policy, one entry a request."""
-    for clock in clocks:
-        clock.rows.clear()
-    resumed = 0
-    for ids in stream:
-        for clock in clocks:
-            clock.next_request()
-        with clocks[0].step("rest"):
-            resumed += serve(world, ids)
-    policy = [row.get("policy", 0.0) for row in clocks[1].rows]
-    return {"steps": list(clocks[0].rows), "policy": policy, "resumed_tokens": resumed}
-
-
-def evict_states(world: World, clock: Clock, count: int) -> list[float]:
-    """Microseconds for each of `count` states, one evicted at a time; freeing KV left out."""
-    from sglang.srt.mem_cache.base_prefix_cache import EvictParams
-
-    clock.rows.clear()
-    for _ in range(count):
-        clock.next_request()
-        world.cache.evict(EvictParams(num_tokens=0, mamba_num=1))
-    return [row["evict"] for row in clock.rows]
-
-
 def garbage_seconds() -> float:
     """One full collection; afterwards what is alive is left out of later ones.
 
@@ -122,46 +111,82 @@ def garbage_seconds() -> float:
     return time.perf_counter() - start
 
 
+class Bench:
+    """A filled cache and what is measured on it."""
+
+    def __init__(self, world: World, slots: int) -> None:
+        self.world = world
+        self.clock = Clock()
+        self._most = 4 * slots
+        self._usual = prompts(Shape(), seed=1)
+        self._long = long_prompts(LONG_TOKENS, seed=2)
+        self.filled_by = fill(world, self._usual, self._most)
+        world.check()
+        self.garbage_s = garbage_seconds()
+        watch_steps(world, self.clock)
+
+    def measure(self, part: str, count: int) -> dict[str, Any]:
+        """The answer to one order."""
+        self.clock.rows.clear()
+        answers = {
+            "usual": lambda: self._steps(self._usual, count),
+            "long": lambda: self._steps(self._long, count),
+            "policy": lambda: self._policy(self._usual, count),
+            "long_policy": lambda: self._policy(self._long, count),
+            "evict_one": lambda: self._evict_one(count),
+        }
+        answer: dict[str, Any] = answers[part]()
+        self.world.check()
+        return answer
+
+    def _steps(self, stream: Iterator[array[int]], count: int) -> dict[str, Any]:
+        resumed = 0
+        for ids in islice(stream, count):
+            self.clock.next_request()
+            with self.clock.step("rest"):
+                resumed += serve(self.world, ids)
+        return {"rows": list(self.clock.rows), "resumed_tokens": resumed}
+
+    def _policy(self, stream: Iterator[array[int]], count: int) -> dict[str, Any]:
+        policy = Clock()
+        end = watch_policy(self.world, policy)
+        for ids in islice(stream, count):
+            policy.next_request()
+            serve(self.world, ids)
+        end()
+        return {"rows": [{"policy": row.get("policy", 0.0)} for row in policy.rows]}
+
+    def _evict_one(self, count: int) -> dict[str, Any]:
+        """One state at a time; freeing KV left out. Fills the pool again afterwards."""
+        from sglang.srt.mem_cache.base_prefix_cache import EvictParams
+
+        for _ in range(count):
+            self.clock.next_request()
+            self.world.cache.evict(EvictParams(num_tokens=0, mamba_num=1))
+        rows = [{"evict": row["evict"]} for row in self.clock.rows]
+        fill(self.world, self._usual, self._most)
+        return {"rows": rows}
+
+
 def main() -> None:
-    """Fill, check, measure, check; the result is the last line."""
-    backend, model, requests, slots = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:5])
+    """Fill, say so, and answer orders until stdin ends."""
+    backend, model, slots = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     load_sglang()
     torch.set_num_threads(1)
     kv_tokens = max(slots * KV_TOKENS_A_SLOT, 3 * LONG_TOKENS)
     sizes = Sizes(slots, kv_tokens, LONG_TOKENS + 64)
     world = World(model, sizes, None if backend == "stock" else backend)
-    stream = prompts(Shape(), seed=1)
-    served = fill(world, stream, 4 * slots)
-    world.check()
-    collection = garbage_seconds()
-    clocks = watch(world)
-    usual = _profiled(sys.argv[5:], lambda: measure(world, clocks, islice(stream, requests)))
-    live = world.live_states
-    world.check()
-    evict_one = evict_states(world, clocks[0], requests // 2)
-    world.check()
-    fill(world, stream, 4 * slots)
-    long = measure(world, clocks, islice(long_prompts(LONG_TOKENS, seed=2), requests // 20))
-    world.check()
-    result = {
+    bench = Bench(world, slots)
+    start = {
         "tree_core": type(world.cache.tree_core).__name__,
-        "filled_by_requests": served,
-        "live_states": live,
-        "garbage_collection_s": collection,
-        "usual": usual,
-        "long": long,
-        "evict_one": evict_one,
+        "filled_by_requests": bench.filled_by,
+        "live_states": world.live_states,
+        "garbage_collection_s": bench.garbage_s,
     }
-    print(json.dumps(result))
-
-
-def _profiled(path: list[str], run: Callable[[], Any]) -> Any:
-    if not path:
-        return run()
-    with cProfile.Profile() as profile:
-        result = run()
-    profile.dump_stats(path[0])
-    return result
+    print(json.dumps(start), flush=True)
+    for order in sys.stdin:
+        part, count = order.split()
+        print(json.dumps(bench.measure(part, int(count))), flush=True)
 
 
 if __name__ == "__main__":

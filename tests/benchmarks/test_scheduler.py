@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from benchmarks.scheduler.clock import Clock
 from benchmarks.scheduler.stream import Shape, long_prompts, prompts
-from spc_sglang.adapter.cpu.models import build_model
 from tests.probe import facts
-from tests.server.test_configurations import MODELS
 
 
 def spin(seconds: float) -> None:
@@ -40,12 +39,14 @@ def test_streams_are_reproducible_and_within_their_lengths() -> None:
 
 
 @pytest.mark.sglang
-def test_a_small_run_passes_its_checks() -> None:
-    """Ours on a pool of 40 slots: checks before and after, every step timed."""
-    model = build_model("qwen3_5", MODELS / "qwen3_5-float32")
-    found = facts("benchmarks.scheduler.worker", "spc", str(model), "20", "40")
-    assert found["tree_core"] == "SpcTreeCore"
-    assert len(found["usual"]["steps"]) == 20 and len(found["evict_one"]) == 10
-    assert {"match", "plan", "insert", "evict"} <= {
-        name for r in found["usual"]["steps"] for name in r
-    }
+def test_a_small_run_passes_its_checks(tmp_path: Path) -> None:
+    """Both on a pool of 40 slots, in turns: checks around every turn, every step timed."""
+    sizes = ["--requests", "20", "--rounds", "2", "--slots", "40"]
+    found = facts("benchmarks.scheduler", *sizes, "--output", str(tmp_path / "result.json"))
+    stock, spc = found["stock"], found["spc"]
+    assert (stock["tree_core"], spc["tree_core"]) == ("RustUnifiedTreeCore", "SpcTreeCore")
+    assert stock["usual"]["requests"] == spc["usual"]["requests"] == 20
+    assert all(spc["usual"]["us"][step]["mean"] > 0 for step in ("match", "plan", "insert"))
+    assert 0 < spc["usual"]["us"]["policy"]["median"] < spc["usual"]["us"]["sum"]["median"]
+    assert stock["usual"]["us"]["plan"]["mean"] == stock["usual"]["us"]["policy"]["mean"] == 0
+    assert found["sum_over_stock"]["least"] <= found["sum_over_stock"]["most"]
