@@ -143,7 +143,7 @@ class SpcTreeCore(UnifiedTreeCore):
         node, nodes, offset, length = self.root_node, [], 0, len(key)
         while offset < length:
             node = node.children.get(key.child_key_at(offset, self.page_size))
-            if node is None or node.evicted:
+            if node is None or node.component_data[BASE_COMPONENT_TYPE].value is None:
                 break
             matched = _shared_tokens(node.key, key, offset, length, self.page_size)
             offset += matched
