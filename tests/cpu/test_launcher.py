@@ -67,6 +67,8 @@ def test_environment_follows_the_configuration() -> None:
     assert found["SGLANG_USE_CPU_ENGINE"] == "1" and found["SGLANG_MAMBA_CONV_DTYPE"] == "bfloat16"
     assert found["OMP_NUM_THREADS"] == "2" and found["SGLANG_CPU_OMP_THREADS_BIND"] == "0-1"
     assert found["HF_HUB_OFFLINE"] == "0"
+    assert found["SPC_CPU_FORK"] == "0"
+    assert CpuServerConfig(Path("m"), fork=True).environment()["SPC_CPU_FORK"] == "1"
 
 
 def test_wrong_values_are_refused() -> None:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.limits import HANG_LIMIT_S
 
 ENABLED = "SGLANG_USE_CPU_ENGINE"
@@ -115,3 +117,17 @@ except SystemExit as stop:
     message = run(code, enabled=True)
     assert "has no sglang.srt.no_such.name (needed because of a test)" in message
     assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("fork", ["0", "1"])
+def test_processes_are_forked_where_asked_for(fork: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang asks for spawned ones, by force."""
+    monkeypatch.setenv("SPC_CPU_FORK", fork)
+    code = """
+from spc_sglang.adapter.cpu import plugin
+plugin.activate()
+import multiprocessing
+multiprocessing.set_start_method("spawn", force=True)
+print(multiprocessing.get_start_method())
+"""
+    assert run(code, enabled=True).split()[-1] == {"0": "spawn", "1": "fork"}[fork]

@@ -62,7 +62,7 @@ def stock(
     family, strategy, exact, hit_tokens = request.param
     folder = tmp_path_factory.mktemp(family)
     model = build_model(family, folder / "model")
-    config = CpuServerConfig(model, mamba_radix_cache_strategy=strategy)
+    config = CpuServerConfig(model, fork=True, mamba_radix_cache_strategy=strategy)
     with running_server(config, folder / "log") as handle:
         yield Stock(handle.base_url, model, exact, hit_tokens)
 

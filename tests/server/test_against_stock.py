@@ -53,6 +53,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         for backend in (None, "spc"):
             config = CpuServerConfig(
                 build_model("qwen3_5", MODELS / "qwen3_5-float32"),
+                fork=True,
                 chunked_prefill_size=4096,
                 max_mamba_cache_size=POOL_SLOTS,
                 max_running_requests=4,

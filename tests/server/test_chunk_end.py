@@ -58,6 +58,7 @@ def server(
     model = build_model("qwen3_5", MODELS / "qwen3_5-float32")
     config = CpuServerConfig(
         model,
+        fork=True,
         max_total_tokens=12288,
         max_mamba_cache_size=40,
         chunked_prefill_size=2048,

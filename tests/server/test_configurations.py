@@ -120,6 +120,7 @@ def server(
         environment["SGLANG_TEST_RETRACT"] = "1"
     config = CpuServerConfig(
         model,
+        fork=True,
         dtype=row.dtype,
         max_total_tokens=12288,
         max_mamba_cache_size=row.pool_slots,

@@ -29,6 +29,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     folder = tmp_path_factory.mktemp("server")
     config = CpuServerConfig(
         build_model("qwen3_5", MODELS / "qwen3_5-float32"),
+        fork=True,
         radix_cache_backend="spc",
         extra_arguments=(*BLOCKS, "--mamba-ssm-dtype", "bfloat16"),
     )
@@ -44,6 +45,7 @@ def ruined(
     folder = tmp_path_factory.mktemp("server")
     config = CpuServerConfig(
         build_model(request.param, MODELS / f"{request.param}-float32"),
+        fork=True,
         radix_cache_backend="spc",
         extra_arguments=BLOCKS,
         extra_environment={"PYTHONPATH": str(fault_plugin.write(folder))},

@@ -8,6 +8,8 @@ changes in SGLang is one row of `replacements()`.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,6 +112,15 @@ def replacements() -> tuple[Replacement, ...]:
         ),
     ]
     rows += [*_mamba2_replacements(), *_kda_replacements()]
+    if os.environ.get(stubs.FORK_VARIABLE) == "1":
+        rows.append(
+            Replacement(
+                "multiprocessing.set_start_method",
+                start_by_fork(multiprocessing.set_start_method),
+                "a spawned process imports everything once more",
+                How.ASSIGN,
+            )
+        )
     if not torch.accelerator.is_available():
         rows.append(
             Replacement(
@@ -233,6 +244,11 @@ def always_absorb(registry: type, backend_name: str) -> Callable[[object, object
     )
 
     return lambda attention, forward_batch: AttnForwardMethod.MLA
+
+
+def start_by_fork(set_start_method: Callable[..., None]) -> Callable[..., None]:
+    """The same function for whom every method is "fork"."""
+    return lambda method, force=False: set_start_method("fork", force)
 
 
 def keep_unpinned(tensor: Tensor, *arguments: object, **options: object) -> Tensor:

@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from spc_sglang.adapter.cpu.stubs import FORK_VARIABLE
+
 READY_LIMIT_S = 900.0
 """For a server that hangs; a slow machine under load takes minutes to import everything."""
 STOP_LIMIT_S = 2.0
@@ -46,6 +48,7 @@ class CpuServerConfig:
     mamba_track_interval: int = 64
     overlap: bool = True  # overlap schedule; no_buffer does not support it and gets none
     radix_cache_backend: str | None = None  # None: stock, "spc": ours
+    fork: bool = False  # SGLang's processes inherit the imports: half the start-up time
     num_threads: int = 1  # OpenMP; more than one can slow decode twenty-fold on shared cores
     log_level: str = "info"
     extra_arguments: tuple[str, ...] = ()
@@ -106,6 +109,7 @@ class CpuServerConfig:
             "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TRIM_THRESHOLD_": "100000000000",
             "MALLOC_TOP_PAD_": "268435456",
+            FORK_VARIABLE: str(int(self.fork)),
             "HF_HUB_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
             # the working directory must not shadow an installed package

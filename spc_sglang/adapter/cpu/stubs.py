@@ -23,6 +23,8 @@ from pathlib import Path
 from types import ModuleType
 
 ENABLE_VARIABLE = "SGLANG_USE_CPU_ENGINE"
+FORK_VARIABLE = "SPC_CPU_FORK"
+"""1: SGLang's processes are forked. It spawns them, and each imports everything once more."""
 # triton's version that sglang 0.5.23 asks for, reported by the mock
 MOCKED_TRITON_VERSION = "3.8.0"
 KERNEL_MODULES = ("sgl_kernel", "sgl_kernel.mamba", "sgl_kernel.speculative")
