@@ -107,8 +107,10 @@ class WeightedHistogram:
         known = self._points.get(most)
         if known is None:
             starts, shares = self.law()
-            kept = np.sort(np.argsort(-shares, kind="stable")[:most])
-            known = list(zip(starts[kept].tolist(), shares[kept].tolist(), strict=True))
+            if starts.size > most:
+                kept = np.sort(np.argsort(-shares, kind="stable")[:most])
+                starts, shares = starts[kept], shares[kept]
+            known = list(zip(starts.tolist(), shares.tolist(), strict=True))
             self._points[most] = known
         return known
 
