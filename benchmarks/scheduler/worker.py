@@ -72,18 +72,24 @@ def watch_policy(world: World, clock: Clock) -> Callable[[], None]:
     return lambda: [end() for end in ends] and None
 
 
-def serve(world: World, ids: array[int]) -> int:
-    """The scheduler's part of one request, from match to release; returns tokens resumed."""
-    from sglang.srt.mem_cache.common import checkpoint_kv_cache
-
+def begin(world: World, ids: array[int]) -> Any:
+    """The scheduler's part of a request from its match to the end of its prefill."""
     req = world.request(ids)
     world.admit(req)
-    resumed = int(req.prefix_len)
     batch = world.batch(req)
     batch.prepare_for_extend()
     plan = getattr(batch, "_spc_capture_plan", None)
     for capture in [] if plan is None else plan.captures:
         capture.written = True  # what the forward would confirm
+    return req
+
+
+def serve(world: World, ids: array[int]) -> int:
+    """The scheduler's part of one request, from match to release; returns tokens resumed."""
+    from sglang.srt.mem_cache.common import checkpoint_kv_cache
+
+    req = begin(world, ids)
+    resumed = int(req.prefix_len)
     checkpoint_kv_cache(req, world.cache)
     world.finish(req)
     return resumed

@@ -108,6 +108,14 @@ class World:
         req.finished_reason = FINISH_LENGTH(length=1)
         release_kv_cache(req, self.cache, checkpoint=True)
 
+    def give_up(self, req: Any) -> None:
+        """The client left; nothing is stored."""
+        from sglang.srt.managers.schedule_batch import FINISH_ABORT
+        from sglang.srt.mem_cache.common import release_kv_cache
+
+        req.finished_reason = FINISH_ABORT()
+        release_kv_cache(req, self.cache, checkpoint=False)
+
     def check(self) -> None:
         """The trees' own checks, and that every slot and every KV index has one owner."""
         self.cache.sanity_check()

@@ -82,6 +82,10 @@ class KvComponent(FullComponent):
 
     # ---- eviction
 
+    def forget(self) -> None:
+        """The tree is empty; an old leaf would keep it and its indices alive."""
+        self._leaves, self._named = [], []
+
     def became_leaf(self, node: Any) -> None:
         """The node was added to the evictable leaves."""
         if not self._keeps_heap:

@@ -23,6 +23,7 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
+from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 from sglang.srt.runtime_context import get_exec, mamba_checkpoint_grid
 
 from spc_sglang.adapter import capture_backends, hooks, tree_core
@@ -223,8 +224,8 @@ class SpcRadixCache(BelowOwnNode):
         lock, states = req.lock, ComponentType.MAMBA
         if lock is None or lock.swa_released or states in lock.receipt.skipped_lock_components:
             return False
-        if not isinstance(self.tree_core, SpcTreeCore):
-            return self.tree_core.get_component_device_value(lock.node, states) is not None
+        if not isinstance(self.tree_core, UnifiedTreeCore):
+            return False  # its locks cannot be counted
         data = self.tree_core.node_by_id(lock.node).component_data[states]
         return data.value is not None and data.lock_ref == 1
 

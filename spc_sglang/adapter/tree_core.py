@@ -61,6 +61,12 @@ class SpcTreeCore(UnifiedTreeCore):
     insert_started_at: tuple[int, int] | None = None
     """Node and depth where the last insert of `inserting_below` began; None: at the root."""
 
+    def reset(self) -> None:
+        super().reset()
+        kv = self.components_by_type[BASE_COMPONENT_TYPE]
+        assert isinstance(kv, KvComponent)
+        kv.forget()
+
     @contextmanager
     def inserting_below(self, node_id: int, depth: int) -> Iterator[None]:
         """The first insert inside has a locked node at `depth` on its path, with its own text."""
@@ -132,11 +138,7 @@ class SpcTreeCore(UnifiedTreeCore):
         for component in self.components:
             if component.component_type != BASE_COMPONENT_TYPE:  # its order is the access time
                 component.refresh_lru(LRURefreshPhase.MATCH_END, node, self.root_node)
-        now = get_and_increase_time_counter()
-        while node is not None:
-            node.last_access_time = now
-            now -= _STEP_UP
-            node = node.parent
+        _touch_upwards(node)
 
     def _walk(self, key: RadixKey) -> tuple[list[Any], int, Any]:
         """Nodes on the device along a key, tokens they match, and the action of a split or None."""
@@ -161,6 +163,7 @@ class SpcTreeCore(UnifiedTreeCore):
                 state.key, state.value = state.key[depth:], state.value[depth:]
                 state.total_prefix_length = depth
                 self.insert_started_at = node_id, depth
+                _touch_upwards(state.node)
         super()._insert_walk_step(state)
 
     def _update_evictable_leaf_sets(self, node: Any) -> None:
@@ -181,6 +184,15 @@ def _shared_tokens(own: RadixKey, key: RadixKey, offset: int, length: int, page_
     if end <= length and own.token_ids == key.token_ids[offset:end]:
         return len(own.token_ids)
     return int(own.match_at(key, offset, page_size=page_size))
+
+
+def _touch_upwards(node: Any) -> None:
+    """The KV of a node and of all above it was used now."""
+    now = get_and_increase_time_counter()
+    while node is not None:
+        node.last_access_time = now
+        now -= _STEP_UP
+        node = node.parent
 
 
 def _lies_below(lower: Any, upper: Any) -> bool:

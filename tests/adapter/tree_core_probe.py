@@ -1,6 +1,8 @@
 """Runs in a process of its own: one request stream, described after every request.
 
 python -m tests.adapter.tree_core_probe shorter|upstream MODELDIR KV_EVICTION
+
+Up to three requests run at once; some leave without storing anything.
 """
 
 from __future__ import annotations
@@ -13,27 +15,78 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scheduler.worker import serve
+from benchmarks.scheduler.worker import begin, serve
 from benchmarks.scheduler.world import Sizes, World, load_sglang
 
-REQUESTS = 200
+REQUESTS = 300
+MOST_RUNNING = 3
+GIVEN_UP = 0.2
+IDLE_EVERY = 20
 SIZES = Sizes(slots=24, kv_tokens=12_000, context_tokens=4096)
 
 
 def main() -> None:
     which, model, kv_eviction = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     load_sglang()
+    from sglang.srt.mem_cache.unified_cache.components import ComponentType
+
     from spc_sglang.adapter import tree_core
 
     if which == "upstream":
         tree_core.select = lambda params: setattr(params, "tree_core_backend", "python")
     world = World(model, SIZES, "spc", kv_eviction=kv_eviction)
-    facts = []
-    for ids in prompts(random.Random(7)):
-        resumed = serve(world, ids)
+    rng, running, facts = random.Random(5), [], []
+    for number, ids in enumerate(prompts(random.Random(7)), start=1):
+        running.append(begin(world, ids))
+        resumed = int(running[-1].prefix_len)
+        while len(running) == MOST_RUNNING or (running and rng.random() < 0.5):
+            end(world, rng, running.pop(rng.randrange(len(running))))
         facts.append([resumed, *described(world)])
-        world.check()
-    print(json.dumps({"core": type(world.cache.tree_core).__name__, "facts": facts}))
+        if number % IDLE_EVERY == 0:
+            while running:
+                end(world, rng, running.pop())
+            world.check()
+    found = {"core": type(world.cache.tree_core).__name__, "facts": facts}
+    found["kept"] = kept_prefixes(world)
+    kv = world.cache.components[ComponentType.FULL]
+    world.cache.reset()
+    found["leaves_remembered_after_flush"] = len(getattr(kv, "_leaves", ()))
+    print(json.dumps(found))
+
+
+def end(world: World, rng: random.Random, req: Any) -> None:
+    from sglang.srt.mem_cache.common import checkpoint_kv_cache
+
+    if rng.random() < GIVEN_UP:
+        world.give_up(req)
+        return
+    checkpoint_kv_cache(req, world.cache)
+    world.finish(req)
+
+
+def kept_prefixes(world: World) -> list[int]:
+    """Tokens left of two prefixes when room is needed; a request on the first one stored last.
+
+    The requests that hold the prefixes then leave without a trace.
+    """
+    from sglang.srt.mem_cache.base_prefix_cache import EvictParams
+    from sglang.srt.mem_cache.common import checkpoint_kv_cache
+    from sglang.srt.mem_cache.radix_cache import RadixKey
+
+    first, second = (array("q", [token] * 640) for token in (11, 12))
+    more = array("q", range(20, 276))
+    for ids in (first, second):
+        serve(world, ids)
+    storing = begin(world, first + more)
+    holding = [begin(world, head + more[:200][::-1]) for head in (first, second)]
+    checkpoint_kv_cache(storing, world.cache)
+    world.finish(storing)
+    world.cache.evict(EvictParams(num_tokens=world.cache.full_evictable_size()))
+    for req in holding:
+        world.give_up(req)
+    world.cache.evict(EvictParams(num_tokens=1))
+    keys = [RadixKey(ids) for ids in (first, second)]
+    return [world.cache.tree_core.match_full_device_prefix(key)[0] for key in keys]
 
 
 def prompts(rng: random.Random) -> Iterator[array[int]]:
