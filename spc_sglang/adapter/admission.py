@@ -121,7 +121,7 @@ class Admissions:
             overlap_depth=observation.overlap_depth,
             restore_depth=observation.restore_depth,
             grid=self._grid,
-            ghost_depth=None if lookup is None else lookup.ghost_depth,
+            ghost_depth=None if lookup is None else lookup.admitted.ghost_depth,
             no_slot_depth=refused.get(Refusal.NO_SLOT),
             refused_depth=refused.get(Refusal.TOO_CHEAP),
         )

@@ -8,7 +8,6 @@ KV, also that of a leaf, stays under SGLang's own eviction.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,13 +34,11 @@ class Writer:
 class Lookup:
     """What the tree knew about one admitted request.
 
-    `owner_prompt` is the prompt length of the request that brought the text at the match depth,
-    `ghost_depth` the deepest evicted checkpoint between restore and match depth.
+    `owner_prompt` is the prompt length of the request that brought the text at the match depth.
     """
 
     admitted: Admitted
     owner_prompt: int | None
-    ghost_depth: int | None
 
 
 class PricedStates(MambaComponent):
@@ -79,10 +76,12 @@ class PricedStates(MambaComponent):
             restored = None
         if node is None and restored is not None:
             node = arena[restored]
-        path = [] if node is None else self._path(node)
-        ghost = self._ghost_depth(path, restore_depth)
-        owner = None if node is None else self._prompt_of_owner.get(node.id)
-        return Lookup(self.retention.admitted(path, restored), owner, ghost)
+        if node is None:
+            return Lookup(self.retention.admitted([], restored), None)
+        owner = self._prompt_of_owner.get(node.id)
+        if self.retention.knows(node.id):
+            return Lookup(self.retention.admitted_at(node.id, restored), owner)
+        return Lookup(self.retention.admitted(_path_to(node), restored), owner)
 
     def outbids(self, kind: Kind, gap: int) -> bool:
         """Whether a new state is worth more than the one that would be evicted for it."""
@@ -103,12 +102,6 @@ class PricedStates(MambaComponent):
             assert self.retention.is_live(handle), handle
             assert self.retention.mirror[handle].depth == _path_to(node)[-1][1], handle
 
-    def _path(self, node: Any) -> NodePath:
-        """The node's path from the mirror, which is shorter to walk; else from the tree."""
-        if self.retention.knows(node.id):
-            return self.retention.mirror.path_to(node.id)
-        return _path_to(node)
-
     def _report(self, node: Any) -> None:
         """Make a node known. O(1) if its parent is, as in all but the first insert."""
         parent = node.parent
@@ -121,19 +114,6 @@ class PricedStates(MambaComponent):
             self.retention.leaf(node.id, depth, parent.id)
         else:
             self.retention.grown(_path_to(node))
-
-    def _ghost_depth(self, path: NodePath, restore_depth: int) -> int | None:
-        for handle, depth in reversed(path):
-            if depth <= restore_depth:
-                return None
-            if self._is_ghost(handle):
-                return depth
-        return None
-
-    def _is_ghost(self, handle: Handle) -> bool:
-        if not self.retention.knows(handle) or self.retention.is_live(handle):
-            return False
-        return self.retention.mirror[handle].checkpoint is not None
 
     def value_len(self, node: Any) -> int:
         """States at a node; upstream asks the tensor in Python."""
@@ -185,8 +165,18 @@ class PricedStates(MambaComponent):
         cache_actions: list[Any],
     ) -> None:
         """Free one state; the caller goes on while there is progress and need."""
-        if tracker[self.component_type] < self._wanted:
-            self._evict_one(tracker, device_frees, host_frees, cache_actions)
+        node = self._victim() if tracker[self.component_type] < self._wanted else None
+        if node is None:
+            return
+        self.tree_core._evict_component_and_detach_lru(
+            node,
+            self,
+            device_frees,
+            host_frees,
+            cache_actions,
+            target=EvictLayer.DEVICE,
+            tracker=tracker,
+        )
 
     def _evict_device_end(self) -> None:
         self._wanted = 0
@@ -197,38 +187,26 @@ class PricedStates(MambaComponent):
         SGLang's walk over its tree does the same and asks after each state which step is next;
         without a host tier there is only this one.
         """
-        tracker: dict[Any, int] = defaultdict(int)
-        device_frees: dict[Any, list[Any]] = defaultdict(list)
-        while tracker[self.component_type] < wanted:
-            if not self._evict_one(tracker, device_frees, defaultdict(list), []):
+        freed = 0
+        while freed < wanted:
+            node = self._victim()
+            if node is None:
                 break
-        for slot in device_frees[self.component_type]:
+            data = node.component_data[self.component_type]
+            slot, data.value = data.value, None
+            self.tree_core.component_evictable_size_[self.component_type] -= int(slot.numel())
+            self.tree_core.lru_lists[self.component_type].remove_node(node)
+            self.retention.evicted(node.id)
             self._free_mamba_value(slot)
-        return tracker[self.component_type]
+            freed += int(slot.numel())
+        return freed
 
-    def _evict_one(
-        self,
-        tracker: dict[Any, int],
-        device_frees: dict[Any, list[Any]],
-        host_frees: dict[Any, list[Any]],
-        cache_actions: list[Any],
-    ) -> bool:
-        """Take the state of the least value out of the tree; False if none can go."""
+    def _victim(self) -> Any | None:
+        """The node with the state of least value, or None if none can go."""
         victim = self.retention.choose_victim(
             locked=self._is_locked, queue_hits=self._expected_hits()
         )
-        if victim is None:
-            return False
-        self.tree_core._evict_component_and_detach_lru(
-            self.tree_core._node_arena[victim],
-            self,
-            device_frees,
-            host_frees,
-            cache_actions,
-            target=EvictLayer.DEVICE,
-            tracker=tracker,
-        )
-        return True
+        return None if victim is None else self.tree_core._node_arena[victim]
 
     def _expected_hits(self) -> Mapping[Handle, float] | None:
         return self.queue_hits() if self.queue_hits is not None else None

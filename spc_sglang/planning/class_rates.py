@@ -48,8 +48,8 @@ class ClassRates:
 
     def __init__(self, offset: float = MOST_OFFSET) -> None:
         self.offset = offset
-        self.hits = np.zeros(CLASSES)
-        self.exposure = np.zeros(CLASSES)
+        self.hits = [0.0] * CLASSES
+        self.exposure = [0.0] * CLASSES
         self.rates: NDArray[np.float64] = np.ones(CLASSES)
 
     def watched(self, of_class: int, age_from: int, age_to: int) -> None:
@@ -64,9 +64,7 @@ class ClassRates:
 
     def halve(self) -> None:
         """Forget half of the evidence; every `HALVING_REQUESTS` requests."""
-        self.hits *= 0.5
-        self.exposure *= 0.5
-        self.rates = (self.hits + PRIOR) / (self.exposure + PRIOR)
+        self.load([0.5 * hits for hits in self.hits], [0.5 * seen for seen in self.exposure])
 
     def load(self, hits: list[float], exposure: list[float]) -> None:
         """Replace the evidence by a saved one; ValueError unless 32 finite values >= 0 each."""
@@ -74,9 +72,9 @@ class ClassRates:
             array = np.asarray(values, dtype=np.float64)
             if array.shape != (CLASSES,) or not np.isfinite(array).all() or (array < 0).any():
                 raise ValueError(f"{name} {values!r}: need {CLASSES} finite numbers >= 0")
-        self.hits = np.asarray(hits, dtype=np.float64)
-        self.exposure = np.asarray(exposure, dtype=np.float64)
-        self.rates = (self.hits + PRIOR) / (self.exposure + PRIOR)
+        self.hits, self.exposure = [float(h) for h in hits], [float(e) for e in exposure]
+        for of_class in range(CLASSES):
+            self._refresh(of_class)
 
     def _refresh(self, of_class: int) -> None:
         self.rates[of_class] = (self.hits[of_class] + PRIOR) / (self.exposure[of_class] + PRIOR)

@@ -81,7 +81,7 @@ class CacheCounters:
         self.matched_tokens += overlap_depth
         self.resumed_tokens += restore_depth
         self.requests_with_loss += restore_depth < overlap_depth
-        self.ghost_hits += ghost_depth is not None
+        self.ghost_hits += ghost_depth is not None and ghost_depth > restore_depth
         on_grid = max(restore_depth, overlap_depth // grid * grid)
         reached, lost = restore_depth, []
         for depth in (ghost_depth, no_slot_depth, refused_depth, on_grid):

@@ -98,9 +98,11 @@ class Node:
             elif node.live_below:
                 stack.extend(node.children.values())
 
-    def heat_now(self, now: int) -> float:
-        """Exponentially weighted passes, half-life 2,000 requests."""
-        return self.heat * exp2((self.heated_at - now) / HEAT_HALF_LIFE_REQUESTS)
+    def pass_by(self, now: int) -> None:
+        """One more request went through; `heat` counts with a half-life of 2,000 requests."""
+        self.passes += 1
+        self.heat = self.heat * exp2((self.heated_at - now) / HEAT_HALF_LIFE_REQUESTS) + 1.0
+        self.heated_at = now
 
 
 class Mirror:
@@ -136,15 +138,15 @@ class Mirror:
             above = node
         return nodes
 
-    def path_to(self, handle: Handle) -> list[tuple[Handle, int]]:
-        """A known node's path. O(path)."""
+    def nodes_to(self, handle: Handle) -> list[Node]:
+        """The nodes from below the root down to a known one. O(path)."""
         node: Node | None = self._nodes[handle]
-        path = []
+        nodes = []
         while node is not None and node is not self.root:
-            path.append((node.handle, node.depth))
+            nodes.append(node)
             node = node.parent
-        path.reverse()
-        return path
+        nodes.reverse()
+        return nodes
 
     def add_leaf(self, handle: Handle, depth: int, parent: Handle | None, now: int) -> None:
         """A new leaf under a known node, or under the root for None."""

@@ -41,9 +41,10 @@ _KEPT = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What one admission told: the ghost that would have been resumed from, if any."""
+    """What one admission told."""
 
-    ghost_hit: bool
+    ghost_depth: int | None
+    """Of the evicted checkpoint that would have been resumed from, if any."""
     continues: bool
     """Whether it goes on from the end of an earlier request, kept or not: a conversation."""
     earlier_visits: int
@@ -110,10 +111,16 @@ class Retention:
 
     def admitted(self, path: Path, restored: Handle | None) -> Admitted:
         """A request was admitted: its matched nodes, and the one it resumes from. O(path)."""
+        return self._admitted(self.mirror.follow(path, self.now + 1), restored)
+
+    def admitted_at(self, handle: Handle, restored: Handle | None) -> Admitted:
+        """`admitted` for the path to a known node. O(path)."""
+        return self._admitted(self.mirror.nodes_to(handle), restored)
+
+    def _admitted(self, nodes: Sequence[Node], restored: Handle | None) -> Admitted:
         self.now += 1
         if self.now % HALVING_REQUESTS == 0:
             self.rates.halve()
-        nodes = self.mirror.follow(path, self.now)
         restore_depth = 0
         if restored is not None:
             checkpoint = self._live_checkpoint(restored)
@@ -127,15 +134,14 @@ class Retention:
             self._compare_with_lru(nodes, restore_depth)
         earlier_visits = visits(nodes)
         for node in nodes:
-            node.passes += 1
-            node.heat = node.heat_now(self.now) + 1.0
-            node.heated_at = self.now
+            node.pass_by(self.now)
             # the class holds ceil log2 of passes, which changes only past a power of two
             if node.is_live and (node.passes - 1) & (node.passes - 2) == 0:
                 assert node.checkpoint is not None
                 self._classify(node.checkpoint)
         overlaps = overlaps_inside(nodes, restore_depth)
-        return Admitted(ghost is not None, continues, earlier_visits, overlaps)
+        ghost_depth = None if ghost is None else ghost.node.depth
+        return Admitted(ghost_depth, continues, earlier_visits, overlaps)
 
     def grown(self, path: Path) -> None:
         """The tree holds this path now; unknown nodes are this request's. Idempotent. O(path)."""

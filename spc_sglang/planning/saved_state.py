@@ -24,8 +24,8 @@ def save(path: Path, policy: Policy) -> None:
     state = {
         "format": FORMAT,
         "version": VERSION,
-        "hits": rates.hits.tolist(),
-        "exposure": rates.exposure.tolist(),
+        "hits": rates.hits,
+        "exposure": rates.exposure,
         "observations": policy.observations.state(),
     }
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")

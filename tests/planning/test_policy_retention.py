@@ -171,9 +171,9 @@ def test_ghosts_count_as_hits_once_asked_for() -> None:
     retention.grown(chain(100, 200))
     retention.inserted("n100", Kind.GUESS)
     retention.evicted("n100")
-    assert retention.admitted(chain(100, 200), None).ghost_hit
+    assert retention.admitted(chain(100, 200), None).ghost_depth == 100
     assert retention.rates.hits[class_of(Kind.GUESS, checkpoint_below=False, passes=1)]
-    assert not retention.admitted([], None).ghost_hit
+    assert retention.admitted([], None).ghost_depth is None
 
 
 def test_locked_and_excluded_are_never_chosen() -> None:
@@ -224,7 +224,7 @@ def test_a_flush_keeps_what_was_learnt() -> None:
     retention.admitted(chain(100), "n100")
     retention.flushed()
     assert len(retention) == len(retention.mirror) == 0
-    assert retention.rates.hits.sum() == 1.0
+    assert sum(retention.rates.hits) == 1.0
 
 
 def test_lru_evicts_the_least_recently_used() -> None:
@@ -285,7 +285,7 @@ def one_request(
     restored = live[-1] if live else 0
     told = retention.admitted(radix.path(prompt, matched), prompt[:restored] or None)
     assert told.continues == twin.continues(prompt, matched, restored)
-    assert told.ghost_hit == twin.admit(prompt, matched, restored)
+    assert (told.ghost_depth is not None) == twin.admit(prompt, matched, restored)
     radix.mark(prompt)
     retention.grown(radix.path(prompt, len(prompt)))
     depths = rng.sample(range(1, len(prompt) + 1), min(len(prompt), rng.randint(1, 3)))

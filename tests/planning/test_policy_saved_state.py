@@ -60,7 +60,7 @@ def test_damaged_files_are_refused(tmp_path: Path, how: str) -> None:
     policy = build(PRESETS["spc"], slots=4)
     with pytest.raises(ValueError, match=r"s\.json"):
         load(path, policy)
-    assert policy.retention.rates.hits.sum() == 0.0
+    assert sum(policy.retention.rates.hits) == 0.0
     assert policy.observations.overlap_rate == 0.0
 
 
