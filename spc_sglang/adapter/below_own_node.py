@@ -38,11 +38,12 @@ class BelowOwnNode(UnifiedRadixCache):
             return
         assert isinstance(self.tree_core, SpcTreeCore)
         self._storing = req
+        self.tree_core.insert_below(req.last_node, req.kv.cache_protected_len)
         try:
-            with self.tree_core.inserting_below(req.last_node, req.kv.cache_protected_len):
-                yield
+            yield
         finally:
             self._storing = None
+            self.tree_core.insert_from_root()
             released, self._released = self._released, None
             self.unlock(released)
 

@@ -42,6 +42,8 @@ class ExtendPlanner:
         """
         if not (self._cache.captures and self._cache.enable_mamba_extra_buffer):
             return
+        if all(req.mamba_branching_seqlen is None for req in batch.reqs):
+            return
         if self._spare_slots() <= self._slots_to_bind(batch):
             return
         for req in batch.reqs:
@@ -135,13 +137,16 @@ class ExtendPlanner:
 
         The engine needs one more slot whenever a running request donates its state.
         """
-        rows_in_use = self._pool.size - len(self._pool.free_slots)
-        return self._cache.idle_slots() - int(rows_in_use)
+        return self._cache.idle_slots() - self._rows_in_use()
+
+    def _rows_in_use(self) -> int:
+        """Running requests."""
+        return int(self._pool.size - len(self._pool.free_slots))
 
     def _has_slack(self) -> bool:
         """Whether more than 5 % of the pool is free beyond what running requests may need."""
-        free = self._spare_slots() - self._cache.mamba_evictable_size()
-        return bool(free > SLACK_SHARE * self._slots.size)
+        free = self._slots.available_size()
+        return free > 0 and bool(free - self._rows_in_use() > SLACK_SHARE * self._slots.size)
 
     def _slots_to_bind(self, batch: Any) -> int:
         per_request = 1 + self._pool.mamba_initial_tracking_slots

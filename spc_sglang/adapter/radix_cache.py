@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,11 @@ class SpcRadixCache(BelowOwnNode):
                 stack.enter_context(self.slot_gate.holding_back(scheduler, running))
             yield
 
-    @property
+    @cached_property
     def captures(self) -> bool:
         return self.options.captures and not self.disable and self.capture_backend is not None
 
-    @property
+    @cached_property
     def priced(self) -> PricedStates | None:
         """The component that watches the tree for us, if the options asked for one."""
         component = self.components[ComponentType.MAMBA]
@@ -212,7 +212,9 @@ class SpcRadixCache(BelowOwnNode):
         It asserts where it does not. A finished request gives its own slot away, and a lazy one
         gives up its lock first. What is left out now is stored when the request ends.
         """
-        if self.disable or req.finished() or self.slot_gate.obtainable() > 0:
+        if self.disable or req.finished() or self.mamba_evictable_size() > 0:
+            return True
+        if self.slot_gate.obtainable() > 0:
             return True
         if not self.enable_mamba_extra_buffer:
             return False

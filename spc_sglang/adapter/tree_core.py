@@ -13,8 +13,7 @@ The results are those of the base class (`tests/adapter/test_tree_core.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from sglang.srt.mem_cache.base_prefix_cache import (
@@ -59,7 +58,7 @@ class SpcTreeCore(UnifiedTreeCore):
 
     _start: tuple[int, int] | None = None
     insert_started_at: tuple[int, int] | None = None
-    """Node and depth where the last insert of `inserting_below` began; None: at the root."""
+    """Node and depth where the last insert after `insert_below` began; None: at the root."""
 
     def reset(self) -> None:
         super().reset()
@@ -67,14 +66,13 @@ class SpcTreeCore(UnifiedTreeCore):
         assert isinstance(kv, KvComponent)
         kv.forget()
 
-    @contextmanager
-    def inserting_below(self, node_id: int, depth: int) -> Iterator[None]:
-        """The first insert inside has a locked node at `depth` on its path, with its own text."""
+    def insert_below(self, node_id: int, depth: int) -> None:
+        """The next insert has a locked node at `depth` on its path, with its own text."""
         self._start = (node_id, depth) if depth > 0 else None
-        try:
-            yield
-        finally:
-            self._start = self.insert_started_at = None
+
+    def insert_from_root(self) -> None:
+        """End what `insert_below` began."""
+        self._start = self.insert_started_at = None
 
     def moved_lock(self, held: Any, node_id: int, skip: Sequence[ComponentType]) -> Any:
         """`dec_lock_ref` of a receipt and `inc_lock_ref` of a node, in this order.
