@@ -16,8 +16,9 @@ from typing import Any
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.components import EvictLayer, MambaComponent
 
+from spc_sglang.planning.matched_path import Admitted
 from spc_sglang.planning.mirror import Handle, Kind
-from spc_sglang.planning.retention import Admitted, Retention
+from spc_sglang.planning.retention import Retention
 
 NodePath = list[tuple[Handle, int]]
 

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from spc_sglang.planning.mirror import Checkpoint, Node
 from spc_sglang.planning.observation import BUCKET_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What one admission told."""
+
+    ghost_depth: int | None
+    """Of the evicted checkpoint that would have been resumed from, if any."""
+    continues: bool
+    """Whether it goes on from the end of an earlier request, kept or not: a conversation."""
+    earlier_visits: int
+    """Earlier requests whose match went through the deepest matched node, its creator left out."""
+    overlaps: tuple[tuple[int, float], ...]
+    """(depth, heat) for depths strictly between restore and overlap: past requests, weighted
+    with a half-life of 2,000 requests, whose prompt left this one's path there."""
 
 
 def visits(nodes: Sequence[Node]) -> int:

@@ -18,7 +18,6 @@ supersedes look fresh.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from spc_sglang.planning.class_rates import (
     clock_offset,
 )
 from spc_sglang.planning.lru_guard import LruGuard
-from spc_sglang.planning.matched_path import deepest_ghost, overlaps_inside, visits
+from spc_sglang.planning.matched_path import Admitted, deepest_ghost, overlaps_inside, visits
 from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path
 
 GHOSTS_PER_SLOT = 2
@@ -37,21 +36,6 @@ EVICTIONS = ("value", "lru")
 _GROWTH = 2
 _KEPT = 1e12
 """Above any value: goes only if nothing else can, the least recently touched first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """What one admission told."""
-
-    ghost_depth: int | None
-    """Of the evicted checkpoint that would have been resumed from, if any."""
-    continues: bool
-    """Whether it goes on from the end of an earlier request, kept or not: a conversation."""
-    earlier_visits: int
-    """Earlier requests whose match went through the deepest matched node, its creator left out."""
-    overlaps: tuple[tuple[int, float], ...]
-    """(depth, heat) for depths strictly between restore and overlap: past requests, weighted
-    with a half-life of 2,000 requests, whose prompt left this one's path there."""
 
 
 class Retention:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from spc_sglang.planning.capture_policy import Extend
+from spc_sglang.planning.matched_path import Admitted
 from spc_sglang.planning.mirror import Handle, Kind, Path
-from spc_sglang.planning.retention import Admitted, Retention
+from spc_sglang.planning.retention import Retention
 from spc_sglang.replay.evictions import Scores
 from spc_sglang.replay.trace import BLOCK_TOKENS, Trace
 

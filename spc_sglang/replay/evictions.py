@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from spc_sglang.planning.matched_path import Admitted
 from spc_sglang.planning.mirror import Handle, Kind, Path
-from spc_sglang.planning.retention import Admitted, Retention
+from spc_sglang.planning.retention import Retention
 
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 
