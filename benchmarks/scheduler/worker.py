@@ -86,11 +86,9 @@ def begin(world: World, ids: array[int]) -> Any:
 
 def serve(world: World, ids: array[int]) -> int:
     """The scheduler's part of one request, from match to release; returns tokens resumed."""
-    from sglang.srt.mem_cache.common import checkpoint_kv_cache
-
     req = begin(world, ids)
     resumed = int(req.prefix_len)
-    checkpoint_kv_cache(req, world.cache)
+    world.store(req)
     world.finish(req)
     return resumed
 

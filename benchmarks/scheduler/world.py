@@ -99,6 +99,12 @@ class World:
             SpeculativeAlgorithm.NONE,
         )
 
+    def store(self, req: Any) -> None:
+        """What follows a prefill: the tree takes its KV and states."""
+        from sglang.srt.mem_cache.common import checkpoint_kv_cache
+
+        checkpoint_kv_cache(req, self.cache)
+
     def finish(self, req: Any) -> None:
         """One decoded token, then the end of the request."""
         from sglang.srt.managers.schedule_batch import FINISH_LENGTH

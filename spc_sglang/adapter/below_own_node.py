@@ -57,8 +57,7 @@ class BelowOwnNode(UnifiedRadixCache):
         return torch.cat([row.to(below.dtype), below])
 
     def unlock(self, lock: TreeLock | None) -> None:
-        storing = self._storing
-        if lock is None or storing is None or storing.lock is not lock or lock.swa_released:
+        if lock is None or self._storing is None or self._storing.lock is not lock:
             super().unlock(lock)
         else:
             self._released = lock  # given back by the call of `lock` that follows

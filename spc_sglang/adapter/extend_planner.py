@@ -145,8 +145,8 @@ class ExtendPlanner:
 
     def _has_slack(self) -> bool:
         """Whether more than 5 % of the pool is free beyond what running requests may need."""
-        free = self._slots.available_size()
-        return free > 0 and bool(free - self._rows_in_use() > SLACK_SHARE * self._slots.size)
+        free = self._slots.available_size() - self._rows_in_use()
+        return bool(free > SLACK_SHARE * self._slots.size)
 
     def _slots_to_bind(self, batch: Any) -> int:
         per_request = 1 + self._pool.mamba_initial_tracking_slots

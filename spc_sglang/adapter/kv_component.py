@@ -23,13 +23,11 @@ _MOST_STALE = 64
 
 
 class KvComponent(FullComponent):
-    """`FullComponent` for a tree without a host tier; with one, the base class does the work."""
+    """`FullComponent` for a tree without a host tier and session references."""
 
     def __init__(self, cache: Any, params: CacheInitParams) -> None:
         super().__init__(cache, params)
-        self._keeps_heap = (
-            params.eviction_policy.lower() == "lru" and not cache.enable_session_radix_cache
-        )
+        self._keeps_heap = params.eviction_policy.lower() == "lru"
         self._leaves: list[tuple[float, Any]] = []
         self._named: list[Any] = []
 
@@ -40,10 +38,9 @@ class KvComponent(FullComponent):
     # ---- locks
 
     def acquire_component_lock(self, node: Any, result: Any, lock_host: bool = False) -> Any:
-        core = self.tree_core
-        if lock_host or core.enable_hicache:
+        if lock_host:
             return super().acquire_component_lock(node, result, lock_host)
-        result.delta = self.lock_between(core.root_node, node)
+        result.delta = self.lock_between(self.tree_core.root_node, node)
         return result
 
     def lock_between(self, upper: Any, lower: Any) -> int:
@@ -64,10 +61,10 @@ class KvComponent(FullComponent):
         return newly_locked
 
     def release_component_lock(self, node: Any, params: Any, lock_host: bool = False) -> None:
-        core, of_type = self.tree_core, self.component_type
-        if lock_host or core.enable_hicache:
+        if lock_host:
             super().release_component_lock(node, params, lock_host)
             return
+        core, of_type = self.tree_core, self.component_type
         root, climbing, unlocked = core.root_node, node, 0
         while climbing is not root:
             data = climbing.component_data[of_type]

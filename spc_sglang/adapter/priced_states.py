@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
-from sglang.srt.mem_cache.unified_cache.components import EvictLayer, MambaComponent
+from sglang.srt.mem_cache.unified_cache.components import MambaComponent
+from torch import Tensor
 
 from spc_sglang.planning.matched_path import Admitted
 from spc_sglang.planning.mirror import Handle, Kind
@@ -116,11 +117,6 @@ class PricedStates(MambaComponent):
         else:
             self.retention.grown(_path_to(node))
 
-    def value_len(self, node: Any) -> int:
-        """States at a node; upstream asks the tensor in Python."""
-        value = node.component_data[self.component_type].value
-        return 0 if value is None else int(value.numel())
-
     # ---- events of the tree
 
     def commit_insert_component_data(
@@ -166,18 +162,11 @@ class PricedStates(MambaComponent):
         cache_actions: list[Any],
     ) -> None:
         """Free one state; the caller goes on while there is progress and need."""
-        node = self._victim() if tracker[self.component_type] < self._wanted else None
-        if node is None:
-            return
-        self.tree_core._evict_component_and_detach_lru(
-            node,
-            self,
-            device_frees,
-            host_frees,
-            cache_actions,
-            target=EvictLayer.DEVICE,
-            tracker=tracker,
-        )
+        if tracker[self.component_type] < self._wanted:
+            slot = self._take_cheapest()
+            if slot is not None:
+                device_frees[self.component_type].append(slot)
+                tracker[self.component_type] += int(slot.numel())
 
     def _evict_device_end(self) -> None:
         self._wanted = 0
@@ -189,25 +178,27 @@ class PricedStates(MambaComponent):
         without a host tier there is only this one.
         """
         freed = 0
-        while freed < wanted:
-            node = self._victim()
-            if node is None:
-                break
-            data = node.component_data[self.component_type]
-            slot, data.value = data.value, None
-            self.tree_core.component_evictable_size_[self.component_type] -= int(slot.numel())
-            self.tree_core.lru_lists[self.component_type].remove_node(node)
-            self.retention.evicted(node.id)
+        while freed < wanted and (slot := self._take_cheapest()) is not None:
             self._free_mamba_value(slot)
             freed += int(slot.numel())
         return freed
 
-    def _victim(self) -> Any | None:
-        """The node with the state of least value, or None if none can go."""
+    def _take_cheapest(self) -> Tensor | None:
+        """Take the state of least value out of the tree; its slot, or None if none can go."""
         victim = self.retention.choose_victim(
             locked=self._is_locked, queue_hits=self._expected_hits()
         )
-        return None if victim is None else self.tree_core._node_arena[victim]
+        if victim is None:
+            return None
+        core, of_type = self.tree_core, self.component_type
+        node = core._node_arena[victim]
+        data = node.component_data[of_type]
+        slot: Tensor = data.value
+        data.value = None
+        core.component_evictable_size_[of_type] -= int(slot.numel())
+        core.lru_lists[of_type].remove_node(node)
+        self.retention.evicted(victim)
+        return slot
 
     def _expected_hits(self) -> Mapping[Handle, float] | None:
         return self.queue_hits() if self.queue_hits is not None else None

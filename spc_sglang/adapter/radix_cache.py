@@ -212,9 +212,7 @@ class SpcRadixCache(BelowOwnNode):
         It asserts where it does not. A finished request gives its own slot away, and a lazy one
         gives up its lock first. What is left out now is stored when the request ends.
         """
-        if self.disable or req.finished() or self.mamba_evictable_size() > 0:
-            return True
-        if self.slot_gate.obtainable() > 0:
+        if self.disable or req.finished() or self.slot_gate.obtainable() > 0:
             return True
         if not self.enable_mamba_extra_buffer:
             return False

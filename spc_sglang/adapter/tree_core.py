@@ -5,8 +5,10 @@
 * An insert of a request starts at the node that the request has locked, and the lock moves down
   from there. SGLang 0.5.23 starts at the root and compares the whole prompt once more, collects
   its indices, and unlocks and locks the whole path, twice a request.
-* Without a host tier there are no host leaves, and a node with a child on the device is no leaf.
+* A node with a child on the device is no leaf, and there are no host leaves.
 * Its full-attention component is `kv_component.KvComponent`.
+
+A host tier, sliding windows and session references are refused at start (`compatibility`).
 
 The results are those of the base class (`tests/adapter/test_tree_core.py`).
 """
@@ -60,11 +62,15 @@ class SpcTreeCore(UnifiedTreeCore):
     insert_started_at: tuple[int, int] | None = None
     """Node and depth where the last insert after `insert_below` began; None: at the root."""
 
+    @property
+    def kv(self) -> KvComponent:
+        component = self.components_by_type[BASE_COMPONENT_TYPE]
+        assert isinstance(component, KvComponent)
+        return component
+
     def reset(self) -> None:
         super().reset()
-        kv = self.components_by_type[BASE_COMPONENT_TYPE]
-        assert isinstance(kv, KvComponent)
-        kv.forget()
+        self.kv.forget()
 
     def insert_below(self, node_id: int, depth: int) -> None:
         """The next insert has a locked node at `depth` on its path, with its own text."""
@@ -80,21 +86,14 @@ class SpcTreeCore(UnifiedTreeCore):
         Where the node lies below the receipt's, the KV above that one stays locked all along.
         """
         upper, lower = self.node_by_id(held.node_id), self.node_by_id(node_id)
-        kv = self.components_by_type[BASE_COMPONENT_TYPE]
-        if (
-            not isinstance(kv, KvComponent)
-            or self.enable_hicache
-            or BASE_COMPONENT_TYPE in (*held.skipped_lock_components, *skip)
-            or any(of_type in held.component_lock_uuids for of_type in self.components_by_type)
-            or not _lies_below(lower, upper)
-        ):
+        if not _lies_below(lower, upper):
             self.dec_lock_ref(held.node_id, held)
             return self.inc_lock_ref(node_id, skip)
         result = IncLockRefResult(node_id=node_id, skipped_lock_components=tuple(skip))
         for component in self.components:
             of_type = component.component_type
-            if component is kv:
-                result.delta = kv.lock_between(upper, lower)
+            if component is self.kv:
+                result.delta = self.kv.lock_between(upper, lower)
                 continue
             if of_type not in held.skipped_lock_components:
                 component.release_component_lock(node=upper, params=held)
@@ -103,8 +102,6 @@ class SpcTreeCore(UnifiedTreeCore):
         return result
 
     def _match_prefix_helper(self, key: RadixKey, params: MatchPrefixParams) -> MatchResult:
-        if self.enable_hicache:
-            return super()._match_prefix_helper(key, params)
         nodes, hit_tokens, action = self._walk(key)
         validators = self._create_match_validators(params, match_device_only=True)
         valid, depth = len(nodes), hit_tokens
@@ -165,15 +162,11 @@ class SpcTreeCore(UnifiedTreeCore):
         super()._insert_walk_step(state)
 
     def _update_evictable_leaf_sets(self, node: Any) -> None:
-        if self.enable_hicache:
-            super()._update_evictable_leaf_sets(node)
-        elif _has_child_on_device(node) or not self._is_device_leaf(node):
+        if _has_child_on_device(node) or not self._is_device_leaf(node):
             self.evictable_device_leaves.discard(node)
         elif node not in self.evictable_device_leaves:
             self.evictable_device_leaves.add(node)
-            kv = self.components_by_type[BASE_COMPONENT_TYPE]
-            assert isinstance(kv, KvComponent)
-            kv.became_leaf(node)
+            self.kv.became_leaf(node)
 
 
 def _shared_tokens(own: RadixKey, key: RadixKey, offset: int, length: int, page_size: int) -> int:

@@ -259,7 +259,6 @@ class Retention:
                 return None
             slot, score = least
             if guarded and self.guard.keeps(self._touched[slot]):
-                scores[slot] = score
                 self._put_kept_last(scores)
                 guarded = False
                 continue
@@ -280,16 +279,17 @@ class Retention:
     ) -> tuple[int, float] | None:
         """The slot of least score and that score, of equal ones the one inserted first.
 
-        None if all are infinite. The score of the slot may be lost.
+        None if all are infinite.
         """
         slot = int(scores.argmin())
         least = float(scores[slot])
         if least == np.inf:
             return None
         scores[slot] = np.inf
-        if scores.min() > least:  # the usual case: one pass more instead of collecting ties
-            return slot, least
+        others = scores.min()
         scores[slot] = least
+        if others > least:  # the usual case: one pass more instead of collecting ties
+            return slot, least
         ties = np.flatnonzero(scores == least)
         return int(ties[self._order[ties].argmin()]), least
 

@@ -34,15 +34,13 @@ def prefill(world: World, seed: int) -> str:
 
     Our captures hold slots in between, which the engine may take.
     """
-    from sglang.srt.mem_cache.common import checkpoint_kv_cache
-
     req = world.request(prompt(seed))
     world.admit(req)
     batch = world.batch(req)
     batch.prepare_for_extend()
     occupied = occupy(world, captures_too=seed == 2)
     try:
-        checkpoint_kv_cache(req, world.cache)
+        world.store(req)
     except AssertionError as error:
         return str(error)
     finally:

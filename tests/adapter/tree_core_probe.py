@@ -55,12 +55,10 @@ def main() -> None:
 
 
 def end(world: World, rng: random.Random, req: Any) -> None:
-    from sglang.srt.mem_cache.common import checkpoint_kv_cache
-
     if rng.random() < GIVEN_UP:
         world.give_up(req)
         return
-    checkpoint_kv_cache(req, world.cache)
+    world.store(req)
     world.finish(req)
 
 
@@ -70,7 +68,6 @@ def kept_prefixes(world: World) -> list[int]:
     The requests that hold the prefixes then leave without a trace.
     """
     from sglang.srt.mem_cache.base_prefix_cache import EvictParams
-    from sglang.srt.mem_cache.common import checkpoint_kv_cache
     from sglang.srt.mem_cache.radix_cache import RadixKey
 
     first, second = (array("q", [token] * 640) for token in (11, 12))
@@ -79,7 +76,7 @@ def kept_prefixes(world: World) -> list[int]:
         serve(world, ids)
     storing = begin(world, first + more)
     holding = [begin(world, head + more[:200][::-1]) for head in (first, second)]
-    checkpoint_kv_cache(storing, world.cache)
+    world.store(storing)
     world.finish(storing)
     world.cache.evict(EvictParams(num_tokens=world.cache.full_evictable_size()))
     for req in holding:
