@@ -153,8 +153,9 @@ def _server_args(model: Path, sizes: Sizes, backend: str | None, kv_eviction: st
 
 def _pools(config: Any, sizes: Sizes) -> tuple[Any, Any]:
     from sglang.srt.configs.hybrid_arch import hybrid_gdn_config
-    from sglang.srt.mem_cache.allocator import TokenToKVPoolAllocator
     from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool
+
+    from benchmarks.scheduler.free_list import FreeListInPieces
 
     states = hybrid_gdn_config(config).mamba2_cache_params
     rows = HybridReqToTokenPool(
@@ -169,7 +170,7 @@ def _pools(config: Any, sizes: Sizes) -> tuple[Any, Any]:
         enable_mamba_extra_buffer=True,
     )
     no_kv = SimpleNamespace()
-    return rows, TokenToKVPoolAllocator(sizes.kv_tokens, torch.int64, "cpu", no_kv, False)
+    return rows, FreeListInPieces(sizes.kv_tokens, torch.int64, "cpu", no_kv, False)
 
 
 def _cache(server_args: Any, params: Any, config: Any, backend: str | None) -> Any:

@@ -1,70 +1,75 @@
-"""A request stores its state below the node it has locked, without walking what lies above.
+"""A request stores its KV and state below the node it has locked, and touches nothing above.
 
-SGLang 0.5.23 inserts from the root, reads all indices of the path back, and unlocks and locks
-the whole path, at every `checkpoint`. What lies above the request's own node is locked, is the
-request's own text, and is in its row of the request pool, so only the part below is touched. Needs
-`tree_core.SpcTreeCore`.
+SGLang 0.5.23 copies the whole prompt and all its KV indices at every `checkpoint`, inserts from
+the root, reads the indices of the path back into the request's row, and unlocks and locks the
+whole path. What lies above the request's own node is locked, is the request's own text, and is in
+its row already, so only the part below needs any of this. Needs `tree_core.SpcTreeCore`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-import torch
-from sglang.srt.mem_cache.base_prefix_cache import TreeLock
-from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.environ import envs
+from sglang.srt.mem_cache.base_prefix_cache import InsertParams, InsertResult, TreeLock
+from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from sglang.srt.utils.rank_consensus_checker import rank_consensus
 
 from spc_sglang.adapter.tree_core import SpcTreeCore
 
 
 class BelowOwnNode(UnifiedRadixCache):
-    """`UnifiedRadixCache` with a shorter `checkpoint` inside `storing_below_own_node`."""
+    """`UnifiedRadixCache` with a shorter `checkpoint_into_tree` where `stores_below` is set.
+
+    The tree, the request and both pools end as with the base class
+    (`tests/adapter/test_tree_core.py`).
+    """
 
     stores_below = False
 
-    def __init__(self, params: CacheInitParams) -> None:
-        self._storing: Any = None
-        self._released: TreeLock | None = None
-        super().__init__(params)
-
-    @contextmanager
-    def storing_below_own_node(self, req: Any) -> Iterator[None]:
-        """The first insert, index read-out, unlock and lock inside are this request's."""
-        if not self.stores_below or req.lock is None:
-            yield
+    def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
+        if self.disable or not self.stores_below or req.lock is None:
+            super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
             return
+        states = self.components[ComponentType.MAMBA]
+        finished = req.finished()
+        params = InsertParams(priority=req.priority or 0, session_id=req.session_id)
+        known = min(up_to, len(req.full_untruncated_fill_ids))
+        cut = states.prepare_for_caching_req(
+            req=req, insert_params=params, token_ids_len=known, is_finished=finished
+        )
+        length = (known if cut is None else min(cut, known)) // self.page_size * self.page_size
+        result = self._stored_below(req, length, params) if length > 0 else None
+        states.cleanup_after_caching_req(
+            req, is_finished=finished, insert_result=result, insert_params=params
+        )
+
+    @rank_consensus(same_params=["length"], same_results=["result.prefix_len"])
+    def _stored_below(self, req: Any, length: int, params: InsertParams) -> InsertResult:
+        """Give the tree the request's first `length` tokens and its state; the lock moves there."""
+        core, kv = self.tree_core, req.kv
+        assert isinstance(core, SpcTreeCore)
+        assert length >= kv.cache_protected_len, (length, kv.cache_protected_len)
+        key = RadixKey(
+            req.full_untruncated_fill_ids, req.extra_key, limit=length, cache_salt=req.cache_salt
+        )
+        row = self.req_to_token_pool.req_to_token[kv.req_pool_idx]
+        grown = core.grow_below(req.last_node, kv.cache_protected_len, key, row, params)
+        self._apply_cache_actions(grown.actions)
+        for start, shared in grown.shared:
+            self.req_to_token_pool.write(
+                (kv.req_pool_idx, slice(start, start + shared.numel())), shared
+            )
+        self._move_lock(req, grown.result.last_device_node)
+        kv.cache_inserted_len = max(kv.cache_inserted_len, length)
+        kv.cache_protected_len = length
+        return grown.result
+
+    def _move_lock(self, req: Any, node_id: int) -> None:
         assert isinstance(self.tree_core, SpcTreeCore)
-        self._storing = req
-        self.tree_core.insert_below(req.last_node, req.kv.cache_protected_len)
-        try:
-            yield
-        finally:
-            self._storing = None
-            self.tree_core.insert_from_root()
-            released, self._released = self._released, None
-            self.unlock(released)
-
-    def path_device_indices(self, node: int) -> torch.Tensor:
-        started = None if self._storing is None else self.tree_core.insert_started_at
-        if started is None:
-            return super().path_device_indices(node)
-        start, depth = started
-        row = self.req_to_token_pool.req_to_token[self._storing.kv.req_pool_idx, :depth]
-        below: torch.Tensor = self.tree_core.collect_full_device_indices(node, start)
-        return torch.cat([row.to(below.dtype), below])
-
-    def unlock(self, lock: TreeLock | None) -> None:
-        if lock is None or self._storing is None or self._storing.lock is not lock:
-            super().unlock(lock)
-        else:
-            self._released = lock  # given back by the call of `lock` that follows
-
-    def lock(self, node_id: int, skip_lock_components: Sequence[Any] = ()) -> TreeLock | None:
-        if self._released is None:
-            return super().lock(node_id, skip_lock_components)
-        held, self._released = self._released.receipt, None
-        result = self.tree_core.moved_lock(held, node_id, skip_lock_components)
-        return TreeLock(node_id, result.to_dec_params())
+        left_out = envs.SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK.get()
+        skip = (ComponentType.MAMBA,) if left_out else ()
+        taken = self.tree_core.moved_lock(req.lock.receipt, node_id, skip)
+        req.lock, req.last_node = TreeLock(node_id, taken.to_dec_params()), node_id

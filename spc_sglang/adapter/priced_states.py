@@ -8,10 +8,8 @@ KV, also that of a leaf, stays under SGLang's own eviction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.components import MambaComponent
@@ -24,16 +22,14 @@ from spc_sglang.planning.retention import Retention
 NodePath = list[tuple[Handle, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(NamedTuple):
     """The request whose states are being inserted, and why they were stored."""
 
     prompt_tokens: int = 0
     kind: Kind = Kind.TAIL
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(NamedTuple):
     """What the tree knew about one admitted request.
 
     `owner_prompt` is the prompt length of the request that brought the text at the match depth.
@@ -51,19 +47,11 @@ class PricedStates(MambaComponent):
         self.retention = retention
         self.queue_hits: Callable[[], Mapping[Handle, float]] | None = None
         self._prompt_of_owner: dict[int, int] = {}
-        self._writer = Writer()
+        self.writer = Writer()
+        """Whose states the next inserts bring."""
         self._wanted = 0
 
     # ---- for the cache
-
-    @contextmanager
-    def writing(self, writer: Writer) -> Iterator[None]:
-        """Inserts inside belong to `writer`."""
-        before, self._writer = self._writer, writer
-        try:
-            yield
-        finally:
-            self._writer = before
 
     def look_up(self, match_id: int | None, restored_id: int, restore_depth: int) -> Lookup:
         """Report one admission to the retention. O(path).
@@ -124,10 +112,10 @@ class PricedStates(MambaComponent):
     ) -> None:
         super().commit_insert_component_data(node, is_new_leaf, params, result, cache_actions)
         if is_new_leaf:
-            self._prompt_of_owner[node.id] = self._writer.prompt_tokens
+            self._prompt_of_owner[node.id] = self.writer.prompt_tokens
         self._report(node)
         if not result.mamba_exist:
-            self.retention.inserted(node.id, self._writer.kind)
+            self.retention.inserted(node.id, self.writer.kind)
 
     def redistribute_on_node_split(self, new_parent: Any, child: Any) -> None:
         super().redistribute_on_node_split(new_parent, child)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_
 from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 from sglang.srt.runtime_context import get_exec, mamba_checkpoint_grid
+from sglang.srt.utils.rank_consensus_checker import rank_consensus
 
 from spc_sglang.adapter import capture_backends, hooks, tree_core
 from spc_sglang.adapter import options as spc_options
@@ -171,15 +172,23 @@ class SpcRadixCache(BelowOwnNode):
         self.req_to_token_pool.mamba_allocator.free(slot)
 
     def _evict(self, params: EvictParams, *args: Any, **kwargs: Any) -> EvictResult:
-        tokens = params.num_tokens + params.swa_num_tokens
-        if self.priced is None or tokens > 0 or kwargs or self.disable:
+        if self.disable or kwargs or not self._is_for_states(params):
             return super()._evict(params, *args, **kwargs)
+        assert self.priced is not None
         return EvictResult(mamba_num_evicted=self.priced.evict_states(params.mamba_num))
 
+    def _is_for_states(self, params: EvictParams) -> bool:
+        """Whether only states are asked for, and victims are ours to choose."""
+        return self.priced is not None and params.num_tokens + params.swa_num_tokens == 0
+
+    @rank_consensus(same_params=["params"], same_results=True)
     def evict_for_alloc(self, params: EvictParams, **kwargs: Any) -> EvictResult:
         allocator = self.req_to_token_pool.mamba_allocator
         wanted = allocator.available_size() + params.mamba_num
-        result = super().evict_for_alloc(params, **kwargs)
+        if kwargs or not self._is_for_states(params):
+            result = super().evict_for_alloc(params, **kwargs)
+        else:
+            result = self._evict(params)
         short = wanted - allocator.available_size()
         if params.mamba_num > 0 and short > 0:
             for slot in self.ledger.revoke(short):
@@ -194,14 +203,11 @@ class SpcRadixCache(BelowOwnNode):
             self.counters.ends_not_stored += 1
             return
         ends_prompt = up_to >= len(req.origin_input_ids)
-        with (
-            self._writing(req, tail_kind(req) if ends_prompt else Kind.SLACK),
-            self.storing_below_own_node(req),
-        ):
-            super().checkpoint(req, up_to=up_to, **kwargs)
+        self._insert_for(req, tail_kind(req) if ends_prompt else Kind.SLACK)
+        super().checkpoint(req, up_to=up_to, **kwargs)
         for capture in self.ledger.take(req):
-            with self._writing(req, capture.kind):
-                self._publish(req, capture)
+            self._insert_for(req, capture.kind)
+            self._publish(req, capture)
         if self.gate is not None:
             self.gate.stored(req, up_to)
         self.export_counters()
@@ -229,10 +235,9 @@ class SpcRadixCache(BelowOwnNode):
         data = self.tree_core.node_by_id(lock.node).component_data[states]
         return data.value is not None and data.lock_ref == 1
 
-    def _writing(self, req: Any, kind: Kind) -> AbstractContextManager[None]:
-        if self.priced is None:
-            return nullcontext()
-        return self.priced.writing(Writer(len(req.origin_input_ids), kind))
+    def _insert_for(self, req: Any, kind: Kind) -> None:
+        if self.priced is not None:
+            self.priced.writer = Writer(len(req.origin_input_ids), kind)
 
     def _publish(self, req: Any, capture: Capture) -> None:
         """Insert one captured state at its depth; the tree must own the KV up to there."""
