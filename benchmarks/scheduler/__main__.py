@@ -129,6 +129,9 @@ def _in_turns(model: Path, options: argparse.Namespace) -> dict[str, dict[str, A
     with ExitStack() as stack:
         workers = {n: stack.enter_context(_worker(n, model, options.slots)) for n in names}
         found: dict[str, dict[str, Any]] = {n: worker.answer() for n, worker in workers.items()}
+        served = max(one["filled_by_requests"] for one in found.values())
+        for name in names:
+            found[name].update(workers[name].measure("begin", served))
         for part, requests in parts.items():
             for one in range(options.rounds):
                 for name in names if one % 2 else names[::-1]:
@@ -149,7 +152,7 @@ def _sum(row: dict[str, float]) -> float:
 
 def _summary(found: dict[str, Any]) -> dict[str, Any]:
     """Medians and 99th percentiles in microseconds."""
-    kept = ("tree_core", "filled_by_requests", "live_states", "garbage_collection_s")
+    kept = ("tree_core", "filled_by_requests", "served", "live_states", "garbage_collection_s")
     parts = {
         part: _steps(found[part], _rows(found[policy]))
         for part, policy in (("usual", "policy"), ("long", "long_policy"))

@@ -4,7 +4,7 @@
   the deepest node upwards which one holds a state.
 * A request's insert starts at the node that it has locked, and the lock moves down from there
   (`below_own_node` says what SGLang 0.5.23 does instead, twice a request).
-* A node with a child on the device is no leaf, and there are no host leaves.
+* All nodes are on the device: a node with a child is no leaf, and there are no host leaves.
 * Its full-attention component is `kv_component.KvComponent`.
 
 A host tier, sliding windows and session references are refused at start (`compatibility`).
@@ -165,7 +165,7 @@ class SpcTreeCore(UnifiedTreeCore):
         child_key, ids = _child_keys(key, self.page_size), key.token_ids
         while offset < length:
             node = node.children.get(child_key(offset))
-            if node is None or node.component_data[_KV].value is None:
+            if node is None:
                 break
             own = node.key.token_ids
             end = offset + len(own)
@@ -177,8 +177,15 @@ class SpcTreeCore(UnifiedTreeCore):
             offset = end
         return nodes, offset, None
 
+    def _is_device_leaf(self, node: Any) -> bool:
+        """Whether KV eviction may take a node: unlocked, without children, not the root."""
+        if node.children or node.parent is None:
+            return False
+        kv, states = node.component_data[_KV], node.component_data[_STATES]
+        return kv.value is not None and kv.lock_ref == states.lock_ref == 0
+
     def _update_evictable_leaf_sets(self, node: Any) -> None:
-        if _has_child_on_device(node) or not self._is_device_leaf(node):
+        if not self._is_device_leaf(node):
             self.evictable_device_leaves.discard(node)
         elif node not in self.evictable_device_leaves:
             self.evictable_device_leaves.add(node)
@@ -204,8 +211,3 @@ def _touch_upwards(node: Any) -> None:
         node.last_access_time = now
         now -= _STEP_UP
         node = node.parent
-
-
-def _has_child_on_device(node: Any) -> bool:
-    children = node.children.values()
-    return any(child.component_data[_KV].value is not None for child in children)

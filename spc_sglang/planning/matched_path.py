@@ -25,6 +25,14 @@ class Admitted:
     with a half-life of 2,000 requests, whose prompt left this one's path there."""
 
 
+def from_depth(nodes: Sequence[Node], depth: int) -> Sequence[Node]:
+    """The nodes at a depth or below it. O(these)."""
+    first = len(nodes)
+    while first and nodes[first - 1].depth >= depth:
+        first -= 1
+    return nodes[first:]
+
+
 def visits(nodes: Sequence[Node]) -> int:
     """Earlier requests that matched to the last node's grid position, the owner left out.
 
@@ -33,7 +41,7 @@ def visits(nodes: Sequence[Node]) -> int:
     if not nodes:
         return 0
     place = nodes[-1].depth // BUCKET_TOKENS * BUCKET_TOKENS
-    return next(node for node in nodes if node.depth >= place).passes - 1
+    return from_depth(nodes, place)[0].passes - 1
 
 
 def deepest_ghost(nodes: Sequence[Node], restore_depth: int) -> Checkpoint | None:
@@ -48,9 +56,8 @@ def deepest_ghost(nodes: Sequence[Node], restore_depth: int) -> Checkpoint | Non
 
 def overlaps_inside(nodes: Sequence[Node], restore_depth: int) -> tuple[tuple[int, float], ...]:
     """Where past requests left this path: the drop of heat from one node to the next."""
-    inside = [node for node in nodes if node.depth > restore_depth]
     return tuple(
         (upper.depth, upper.heat - lower.heat)
-        for upper, lower in pairwise(inside)
+        for upper, lower in pairwise(from_depth(nodes, restore_depth + 1))
         if upper.heat > lower.heat
     )

@@ -62,7 +62,8 @@ class Node:
     """One tree node. `passes` counts requests whose prompt went through it, creator included.
 
     `ended` says that a request ended here once and left its tail; `touched` is the place's last
-    use in the LRU pool that the guard follows, 0 for never.
+    use in the LRU pool that the guard follows, 0 for never. `live_below` counts the children that
+    are live or have something live below them.
     """
 
     handle: Handle
@@ -80,6 +81,11 @@ class Node:
     @property
     def is_live(self) -> bool:
         return self.checkpoint is not None and self.checkpoint.slot >= 0
+
+    @property
+    def leads_to_live(self) -> bool:
+        """Whether this node or one below it holds a live checkpoint."""
+        return self.live_below > 0 or self.is_live
 
     def live_ancestor(self) -> Node | None:
         """The nearest node above that holds a live checkpoint. O(path)."""
@@ -179,4 +185,4 @@ class Mirror:
         upper.children[lower.handle] = lower
         lower.parent = upper
         upper.passes, upper.heat, upper.heated_at = lower.passes, lower.heat, lower.heated_at
-        upper.live_below = lower.live_below + lower.is_live
+        upper.live_below = int(lower.leads_to_live)

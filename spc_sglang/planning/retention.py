@@ -28,7 +28,13 @@ from spc_sglang.planning.class_rates import (
     clock_offset,
 )
 from spc_sglang.planning.lru_guard import LruGuard
-from spc_sglang.planning.matched_path import Admitted, deepest_ghost, overlaps_inside, visits
+from spc_sglang.planning.matched_path import (
+    Admitted,
+    deepest_ghost,
+    from_depth,
+    overlaps_inside,
+    visits,
+)
 from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path
 
 GHOSTS_PER_SLOT = 2
@@ -107,20 +113,20 @@ class Retention:
             self.rates.halve()
         restore_depth = 0
         if restored is not None:
-            checkpoint = self._live_checkpoint(restored)
-            restore_depth = checkpoint.node.depth
-            self._used(checkpoint)
+            resumed = self._live_checkpoint(restored)
+            restore_depth = resumed.node.depth
+            self._used(resumed)
         ghost = deepest_ghost(nodes, restore_depth)
         if ghost is not None:
             self._used(ghost)
-        continues = any(node.ended for node in nodes if node.depth >= restore_depth)
+        continues = any(node.ended for node in from_depth(nodes, restore_depth))
         if nodes and self._is_guarded:
             self._compare_with_lru(nodes, restore_depth)
         earlier_visits = visits(nodes)
         for node in nodes:
             node.pass_by(self.now)
             # the class holds ceil log2 of passes, which changes only past a power of two
-            if node.is_live and (node.passes - 1) & (node.passes - 2) == 0:
+            if (node.passes - 1) & (node.passes - 2) == 0 and node.is_live:
                 assert node.checkpoint is not None
                 self._classify(node.checkpoint)
         overlaps = overlaps_inside(nodes, restore_depth)
@@ -361,9 +367,15 @@ class Retention:
             self._gap[below.checkpoint.slot] = below.depth - node.depth
 
     def _count_below(self, node: Node, change: int) -> None:
+        """A node became live (+1) or stopped being so (-1). O(nodes that this changes)."""
+        if node.live_below:
+            return
         above = node.parent
         while above is not None:
+            led_before = above.leads_to_live
             above.live_below += change
+            if led_before and above.leads_to_live:
+                break
             above = above.parent
 
     def _append(self, checkpoint: Checkpoint) -> None:
