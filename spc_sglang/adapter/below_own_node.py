@@ -8,6 +8,7 @@ its row already, so only the part below needs any of this. Needs `tree_core.SpcT
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from sglang.srt.environ import envs
@@ -17,7 +18,7 @@ from sglang.srt.mem_cache.unified_cache.components import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.utils.rank_consensus_checker import rank_consensus
 
-from spc_sglang.adapter.tree_core import SpcTreeCore
+from spc_sglang.adapter.tree_core import Components, SpcTreeCore
 
 
 class BelowOwnNode(UnifiedRadixCache):
@@ -28,6 +29,12 @@ class BelowOwnNode(UnifiedRadixCache):
     """
 
     stores_below = False
+
+    @cached_property
+    def _left_unlocked(self) -> Components:
+        """What SGLang's option leaves out of the lock of a request that decodes."""
+        left_out = envs.SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK.get()
+        return (ComponentType.MAMBA,) if left_out else ()
 
     def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
         if self.disable or not self.stores_below or req.lock is None:
@@ -62,14 +69,9 @@ class BelowOwnNode(UnifiedRadixCache):
             self.req_to_token_pool.write(
                 (kv.req_pool_idx, slice(start, start + shared.numel())), shared
             )
-        self._move_lock(req, grown.result.last_device_node)
+        req.last_node = grown.result.last_device_node
+        receipt = core.move_lock(req.lock.receipt, req.last_node, self._left_unlocked)
+        req.lock = TreeLock(req.last_node, receipt)
         kv.cache_inserted_len = max(kv.cache_inserted_len, length)
         kv.cache_protected_len = length
         return grown.result
-
-    def _move_lock(self, req: Any, node_id: int) -> None:
-        assert isinstance(self.tree_core, SpcTreeCore)
-        left_out = envs.SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK.get()
-        skip = (ComponentType.MAMBA,) if left_out else ()
-        taken = self.tree_core.moved_lock(req.lock.receipt, node_id, skip)
-        req.lock, req.last_node = TreeLock(node_id, taken.to_dec_params()), node_id

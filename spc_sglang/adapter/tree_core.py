@@ -14,13 +14,13 @@ The results are those of the base class (`tests/adapter/test_tree_core.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import (
-    IncLockRefResult,
+    DecLockRefParams,
     InsertParams,
     InsertResult,
     MatchPrefixParams,
@@ -44,6 +44,7 @@ from spc_sglang.adapter.kv_component import KvComponent
 
 BACKEND = "spc"
 _KV, _STATES = int(BASE_COMPONENT_TYPE), int(ComponentType.MAMBA)
+Components = tuple[ComponentType, ...]
 _STEP_UP = 0.00001
 """How much older each node on a path looks than the one below, as upstream."""
 
@@ -117,20 +118,19 @@ class SpcTreeCore(UnifiedTreeCore):
         _touch_upwards(node)
         return Grown(result, actions, shared)
 
-    def moved_lock(self, held: Any, node_id: int, skip: Sequence[ComponentType]) -> Any:
-        """Unlock the node of a receipt and lock another at or below it, in one.
+    def move_lock(self, held: DecLockRefParams, node_id: int, skip: Components) -> DecLockRefParams:
+        """Unlock the node of a receipt and lock another at or below it; returns its receipt.
 
         The KV above the upper node stays locked all along.
         """
         upper, lower = self.node_by_id(held.node_id), self.node_by_id(node_id)
         states = self.components_by_type[_STATES]
-        result = IncLockRefResult(node_id=node_id, skipped_lock_components=tuple(skip))
-        result.delta = self.kv.lock_between(upper, lower)
+        self.kv.lock_between(upper, lower)
         if _STATES not in held.skipped_lock_components:
             states.release_component_lock(node=upper, params=held)
         if _STATES not in skip:
-            result = states.acquire_component_lock(node=lower, result=result)
-        return result
+            states.acquire_component_lock(node=lower, result=None)
+        return DecLockRefParams(node_id=node_id, skipped_lock_components=skip)
 
     def _match_prefix_helper(self, key: RadixKey, params: MatchPrefixParams) -> MatchResult:
         nodes, hit_tokens, action = self._walk(key)

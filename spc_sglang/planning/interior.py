@@ -22,10 +22,13 @@ Segment = tuple[int, Sequence[int], Sequence[float]]
 FEW_DEPTHS = 24
 
 
-def savings_curve(segment: Segment, budget: int) -> list[tuple[float, tuple[int, ...]]]:
+def savings_curve(
+    segment: Segment, budget: int, price: float = 0.0
+) -> list[tuple[float, tuple[int, ...]]]:
     """Best saving and its depths for at most 0, 1, ..., `budget` checkpoints. O(n^2 budget).
 
-    Ties take the shallower depth and the smaller count.
+    Ends at the first checkpoint that saves no more than `price`: the next one saves no more than
+    that one (theorem 4 in `placement/README.md`). Ties take the shallower depth.
     """
     anchor, depths, weights = segment
     curve: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
@@ -41,11 +44,10 @@ def savings_curve(segment: Segment, budget: int) -> list[tuple[float, tuple[int,
             best, choice = one_more(best, height, deeper)
             previous.append(choice)
         saving = max(best)
-        if saving > curve[-1][0]:
-            curve.append((float(saving), _walk_back(depths, previous, best.index(saving))))
-        else:
-            curve.append(curve[-1])
-    return curve
+        if saving <= curve[-1][0] + price:
+            break
+        curve.append((float(saving), _walk_back(depths, previous, best.index(saving))))
+    return curve + [curve[-1]] * (budget + 1 - len(curve))
 
 
 def place_between(segments: list[Segment], budget: int, price: float = 0.0) -> tuple[int, ...]:
@@ -58,7 +60,7 @@ def place_between(segments: list[Segment], budget: int, price: float = 0.0) -> t
         raise ValueError(f"budget must be at least 0, got {budget}")
     totals: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * (budget + 1)
     for segment in segments:
-        curve = savings_curve(segment, budget)
+        curve = savings_curve(segment, budget, price)
         totals = [
             max(
                 (

@@ -214,10 +214,9 @@ def _new_text(observations: Observations, start: int, end: int) -> Segment:
     rate = _rate(observations)
     even, learnt = rate * UNIFORM_SHARE / points, rate * (1.0 - UNIFORM_SHARE)
     weights = {start + part * (end - start) // points: even for part in range(1, points)}
-    for distance, share in observations.from_end.points(MOST_LEARNT_POINTS):
-        depth = end - distance
-        if start < depth <= last:
-            weights[depth] = weights.get(depth, 0.0) + learnt * share
+    law = observations.from_end.points_between(end - last, end - start - 1, MOST_LEARNT_POINTS)
+    for distance, share in law:
+        weights[end - distance] = weights.get(end - distance, 0.0) + learnt * share
     return _segment(start, sorted(weights.items()))
 
 

@@ -22,6 +22,7 @@ IntArray = NDArray[np.int64]
 
 BUCKET_TOKENS = 64
 OVERLAP_RATE_GAMMA = 0.999
+LEAST_SHARE = 1e-6
 _RESCALE_AT = 1e100
 
 
@@ -76,10 +77,11 @@ class WeightedHistogram:
         self._weights = np.zeros(64)
         self._next = 1.0
         self._points: dict[int, list[tuple[int, float]]] = {}
+        self._extent: tuple[float, int] | None = None
 
     def add(self, tokens: int) -> None:
         """Count one sample of `tokens` >= 0."""
-        self._points.clear()
+        self._changed()
         bucket = tokens // BUCKET_TOKENS
         if bucket >= self._weights.size:
             grown = np.zeros(max(bucket + 1, 2 * self._weights.size))
@@ -91,12 +93,19 @@ class WeightedHistogram:
             self._weights /= self._next
             self._next = 1.0
 
-    def law(self, least_share: float = 1e-6) -> tuple[IntArray, FloatArray]:
-        """Bucket starts in tokens, increasing, and their shares; both empty before a sample."""
+    def _changed(self) -> None:
+        self._points.clear()
+        self._extent = None
+
+    def law(self) -> tuple[IntArray, FloatArray]:
+        """Bucket starts in tokens, increasing, and their shares; both empty before a sample.
+
+        Buckets of a share of 1e-6 or less are left out.
+        """
         total = float(self._weights.sum())
         if total == 0.0:
             return np.zeros(0, dtype=np.int64), np.zeros(0)
-        buckets = np.flatnonzero(self._weights > least_share * total)
+        buckets = np.flatnonzero(self._weights > LEAST_SHARE * total)
         return buckets * BUCKET_TOKENS, self._weights[buckets] / total
 
     def points(self, most: int) -> list[tuple[int, float]]:
@@ -114,6 +123,24 @@ class WeightedHistogram:
             self._points[most] = known
         return known
 
+    def points_between(self, first: int, last: int, most: int) -> list[tuple[int, float]]:
+        """`points(most)` from `first` to `last` tokens, both included.
+
+        O(buckets between) while no more than `most` buckets have a share at all.
+        """
+        if self._extent is None:
+            total = float(self._weights.sum())
+            self._extent = total, int(np.count_nonzero(self._weights > LEAST_SHARE * total))
+        total, buckets = self._extent
+        if buckets > most:
+            return [point for point in self.points(most) if first <= point[0] <= last]
+        start, end = -(-first // BUCKET_TOKENS), last // BUCKET_TOKENS + 1
+        return [
+            (bucket * BUCKET_TOKENS, weight / total)
+            for bucket, weight in enumerate(self._weights[start:end].tolist(), start)
+            if weight > LEAST_SHARE * total
+        ]
+
     def state(self) -> dict[str, Any]:
         buckets = np.flatnonzero(self._weights)
         return {
@@ -130,7 +157,7 @@ class WeightedHistogram:
             raise ValueError(f"histogram buckets {buckets.tolist()} do not fit their weights")
         if not np.isfinite(weights).all() or (weights < 0).any():
             raise ValueError(f"histogram weights {weights.tolist()} are not finite and >= 0")
-        self._points.clear()
+        self._changed()
         self._weights = np.zeros(max(64, int(buckets.max(initial=0)) + 1))
         self._weights[buckets] = weights
         self._next = 1.0

@@ -69,6 +69,19 @@ def test_from_end_is_measured_in_the_owners_text_only() -> None:
         Admission(1000, 900, 950)
 
 
+@pytest.mark.parametrize("most", [4, 100])
+def test_points_between_are_those_of_the_whole_law(most: int) -> None:
+    """Fewer and more buckets than `most`, one that has faded away, after every sample."""
+    rng = np.random.default_rng(most)
+    histogram = WeightedHistogram(gamma=0.5)
+    assert histogram.points_between(0, 10_000, most) == []
+    for tokens in [640, *rng.integers(0, 4096, 60).tolist()]:
+        histogram.add(tokens)
+        for first, last in ((0, 5000), (64, 1000), (65, 1023), (2000, 100)):
+            inside = [(at, w) for at, w in histogram.points(most) if first <= at <= last]
+            assert histogram.points_between(first, last, most) == inside
+
+
 def test_overlap_rate_counts_overlaps_per_request() -> None:
     observations = Observations()
     observations.add(Admission(1000, 0, 0))
@@ -91,6 +104,36 @@ def test_interior_dp_is_the_exact_placement(seed: int, monkeypatch: pytest.Monke
     for budget, (saving, chosen) in enumerate(curve):
         assert saving == pytest.approx(without - place(law, budget).replay)
         assert saving == pytest.approx(without - replay(law, chosen))
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_price_ends_the_curve_where_the_whole_one_would(seed: int) -> None:
+    """What is left out could not have been chosen: budgets 0 to 4, two segments, brute force."""
+    rng = np.random.default_rng(seed)
+    segments = []
+    for anchor in (0, 200):
+        depths = anchor + np.sort(rng.choice(np.arange(1, 200), 6, replace=False))
+        segments.append((anchor, depths.tolist(), rng.integers(1, 20, 6).astype(float).tolist()))
+    price = float(rng.integers(1, 2000))
+    for budget in range(5):
+        whole = [savings_curve(segment, budget) for segment in segments]
+        worth = max(
+            whole[0][first][0] + whole[1][second][0] - price * (first + second)
+            for first in range(budget + 1)
+            for second in range(budget + 1 - first)
+        )
+        chosen = place_between(segments, budget, price)
+        saved = sum(_saved(segment, chosen) for segment in segments)
+        assert saved - price * len(chosen) == pytest.approx(worth)
+
+
+def _saved(segment: interior.Segment, chosen: tuple[int, ...]) -> float:
+    """Weight times depth of the deepest chosen position at or below each overlap."""
+    anchor, depths, weights = segment
+    return sum(
+        weight * max([at - anchor for at in chosen if anchor < at <= depth], default=0)
+        for depth, weight in zip(depths, weights, strict=True)
+    )
 
 
 def test_budget_goes_to_the_segment_that_saves_most() -> None:
