@@ -1,8 +1,8 @@
 """SGLang's full-attention component with shorter walks, for `tree_core.SpcTreeCore`.
 
-* Locking and unlocking climb from a node to the root six times a request. SGLang 0.5.23 asks
-  each tensor for its length in Python and looks for a new leaf at every step; here a tensor's
-  own count is read, and only the node below which the climb began can become a leaf.
+* Locking and unlocking climb from a node to the root. SGLang 0.5.23 asks each tensor for its
+  length in Python and looks for a new leaf at every step; here the tokens of the key are counted,
+  one KV index each, and only the node where the climb began can be a leaf.
 * Evicting KV, SGLang collects and sorts all leaves of the tree, once a batch that needs room.
   Here a heap of leaves is kept: under LRU a node's time only grows, so an entry that is behind
   is put back when it comes up.
@@ -48,12 +48,12 @@ class KvComponent(FullComponent):
 
         Returns the tokens that were evictable before.
         """
-        core, of_type, newly_locked = self.tree_core, self.component_type, 0
+        core, of_type, newly_locked = self.tree_core, int(self.component_type), 0
+        core.evictable_device_leaves.discard(lower)  # all above it have a child
         while lower is not upper:
             data = lower.component_data[of_type]
             if data.lock_ref == 0:
-                newly_locked += data.value.numel()
-                core.evictable_device_leaves.discard(lower)
+                newly_locked += len(lower.key.token_ids)
             data.lock_ref += 1
             lower = lower.parent
         core.component_evictable_size_[of_type] -= newly_locked
@@ -64,14 +64,14 @@ class KvComponent(FullComponent):
         if lock_host:
             super().release_component_lock(node, params, lock_host)
             return
-        core, of_type = self.tree_core, self.component_type
+        core, of_type = self.tree_core, int(self.component_type)
         root, climbing, unlocked = core.root_node, node, 0
         while climbing is not root:
             data = climbing.component_data[of_type]
             assert data.lock_ref > 0, f"node {climbing.id} is not locked"
             data.lock_ref -= 1
             if data.lock_ref == 0:
-                unlocked += data.value.numel()
+                unlocked += len(climbing.key.token_ids)
             climbing = climbing.parent
         core.component_evictable_size_[of_type] += unlocked
         core.component_protected_size_[of_type] -= unlocked
