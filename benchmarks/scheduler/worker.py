@@ -56,6 +56,7 @@ def watch_steps(world: World, clock: Clock) -> None:
         clock.watch(cache.planner, "before_extend", "plan")
         clock.watch(cache.planner, "plan_extend", "plan")
         clock.watch(cache, "_publish", "publish")
+        clock.watch(cache.priced, "take_cheapest", "evict")
 
 
 def watch_policy(world: World, clock: Clock) -> Callable[[], None]:

@@ -22,13 +22,16 @@ from spc_sglang.adapter.tree_core import Components, SpcTreeCore
 
 
 class BelowOwnNode(UnifiedRadixCache):
-    """`UnifiedRadixCache` with a shorter `checkpoint_into_tree` where `stores_below` is set.
+    """`UnifiedRadixCache` with a shorter `checkpoint_into_tree` on a core that allows it.
 
     The tree, the request and both pools end as with the base class
     (`tests/adapter/test_tree_core.py`).
     """
 
-    stores_below = False
+    @cached_property
+    def takes_short_ways(self) -> bool:
+        """Other KV evictions than LRU read hits and priorities that SGLang's walks update."""
+        return isinstance(self.tree_core, SpcTreeCore) and self.tree_core.kv.is_lru
 
     @cached_property
     def _left_unlocked(self) -> Components:
@@ -37,7 +40,7 @@ class BelowOwnNode(UnifiedRadixCache):
         return (ComponentType.MAMBA,) if left_out else ()
 
     def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
-        if self.disable or not self.stores_below or req.lock is None:
+        if self.disable or not self.takes_short_ways or req.lock is None:
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
             return
         states = self.components[ComponentType.MAMBA]

@@ -4,8 +4,8 @@
   length in Python and looks for a new leaf at every step; here the tokens of the key are counted,
   one KV index each, and only the node where the climb began can be a leaf.
 * Evicting KV, SGLang collects and sorts all leaves of the tree, once a batch that needs room.
-  Here a heap of leaves is kept: under LRU a node's time only grows, so an entry that is behind
-  is put back when it comes up.
+  Here a heap of leaves is kept under LRU: a node's time only grows, so an entry that is behind
+  is put back when it comes up. `SpcTreeCore.evict_leaves` takes them from there.
 
 The results are those of the base class (`tests/adapter/test_tree_core.py`).
 """
@@ -27,9 +27,8 @@ class KvComponent(FullComponent):
 
     def __init__(self, cache: Any, params: CacheInitParams) -> None:
         super().__init__(cache, params)
-        self._keeps_heap = params.eviction_policy.lower() == "lru"
+        self.is_lru = params.eviction_policy.lower() == "lru"
         self._leaves: list[tuple[float, Any]] = []
-        self._named: list[Any] = []
 
     def value_len(self, node: Any) -> int:
         value = node.component_data[self.component_type].value
@@ -81,11 +80,11 @@ class KvComponent(FullComponent):
 
     def forget(self) -> None:
         """The tree is empty; an old leaf would keep it and its indices alive."""
-        self._leaves, self._named = [], []
+        self._leaves = []
 
     def became_leaf(self, node: Any) -> None:
         """The node was added to the evictable leaves."""
-        if not self._keeps_heap:
+        if not self.is_lru:
             return
         leaves = self.tree_core.evictable_device_leaves
         if len(self._leaves) > 2 * len(leaves) + _MOST_STALE:
@@ -94,33 +93,16 @@ class KvComponent(FullComponent):
         else:
             heapq.heappush(self._leaves, (node.last_access_time, node))
 
-    def _evict_device_start(self, request_cnt: int) -> None:
-        if not self._keeps_heap:
-            super()._evict_device_start(request_cnt)
-            return
-        self._evict_device_request_cnt = request_cnt
-
-    def _evict_device_next_node(self, tracker: Any, *frees: Any, **more: Any) -> int | None:
-        if not self._keeps_heap:
-            chosen: int | None = super()._evict_device_next_node(tracker, *frees, **more)
-            return chosen
+    def oldest_leaf(self) -> Any:
+        """Take the least recently used leaf from the heap; None if no leaf can go."""
         leaves = self.tree_core.evictable_device_leaves
-        while tracker[self.component_type] < self._evict_device_request_cnt and self._leaves:
+        while self._leaves:
             then, node = self._leaves[0]
-            if node in leaves and node.last_access_time > then:
+            if node not in leaves:
+                heapq.heappop(self._leaves)
+            elif node.last_access_time > then:
                 heapq.heapreplace(self._leaves, (node.last_access_time, node))
-                continue
-            heapq.heappop(self._leaves)
-            if node in leaves:
-                self._named.append(node)
-                return int(node.id)
+            else:
+                heapq.heappop(self._leaves)
+                return node
         return None
-
-    def _evict_device_end(self) -> None:
-        if not self._keeps_heap:
-            super()._evict_device_end()
-            return
-        named, self._named = self._named, []
-        for node in named:  # one that was not evicted after all stays in the heap
-            if node in self.tree_core.evictable_device_leaves:
-                heapq.heappush(self._leaves, (node.last_access_time, node))

@@ -9,10 +9,12 @@ KV, also that of a leaf, stays under SGLang's own eviction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
-from sglang.srt.mem_cache.unified_cache.components import MambaComponent
+from sglang.srt.mem_cache.unified_cache.components import EvictLayer, MambaComponent
+from sglang.srt.runtime_context import get_exec
 from torch import Tensor
 
 from spc_sglang.planning.matched_path import Admitted
@@ -125,10 +127,12 @@ class PricedStates(MambaComponent):
             depth = self.retention.mirror[child.id].depth - len(child.key)
             self.retention.split(new_parent.id, depth, child.id)
 
-    def evict_component(self, node: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
+    def evict_component(
+        self, node: Any, *args: Any, target: EvictLayer = EvictLayer.DEVICE, **kwargs: Any
+    ) -> tuple[int, int]:
         had_state = node.component_data[self.component_type].value is not None
-        freed: tuple[int, int] = super().evict_component(node, *args, **kwargs)
-        if had_state and node.component_data[self.component_type].value is None:
+        freed: tuple[int, int] = super().evict_component(node, *args, target=target, **kwargs)
+        if had_state and target is EvictLayer.DEVICE:  # else the node goes as a whole
             self.retention.evicted(node.id)
         return freed
 
@@ -151,13 +155,31 @@ class PricedStates(MambaComponent):
     ) -> None:
         """Free one state; the caller goes on while there is progress and need."""
         if tracker[self.component_type] < self._wanted:
-            slot = self._take_cheapest()
+            slot = self.take_cheapest()
             if slot is not None:
                 device_frees[self.component_type].append(slot)
                 tracker[self.component_type] += int(slot.numel())
 
     def _evict_device_end(self) -> None:
         self._wanted = 0
+
+    def _alloc_mamba_slot(self, req: Any = None) -> Tensor:
+        """A slot for the state that a request goes on with while the tree takes its last one.
+
+        From a full pool it is the victim's own, without the way through the free list. A lazy
+        request gives up its lock first, which SGLang does.
+        """
+        pool = self.cache.req_to_token_pool
+        if pool.mamba_allocator.available_size() == 0 and not self._is_lazy:
+            slot = self.take_cheapest()
+            if slot is not None:
+                return slot
+        found: Tensor = super()._alloc_mamba_slot(req)
+        return found
+
+    @cached_property
+    def _is_lazy(self) -> bool:
+        return bool(get_exec().mamba.enable_mamba_extra_buffer_lazy)
 
     def evict_states(self, wanted: int) -> int:
         """Free up to `wanted` states; returns how many.
@@ -166,26 +188,29 @@ class PricedStates(MambaComponent):
         without a host tier there is only this one.
         """
         freed = 0
-        while freed < wanted and (slot := self._take_cheapest()) is not None:
+        while freed < wanted and (slot := self.take_cheapest()) is not None:
             self._free_mamba_value(slot)
             freed += int(slot.numel())
         return freed
 
-    def _take_cheapest(self) -> Tensor | None:
+    def take_cheapest(self) -> Tensor | None:
         """Take the state of least value out of the tree; its slot, or None if none can go."""
         victim = self.retention.choose_victim(
             locked=self._is_locked, queue_hits=self._expected_hits()
         )
         if victim is None:
             return None
+        self.retention.evicted(victim)
+        return self.take_state(self.tree_core._node_arena[victim])
+
+    def take_state(self, node: Any) -> Tensor:
+        """Take an unlocked state out of the tree; its slot. The retention is not told."""
         core, of_type = self.tree_core, self.component_type
-        node = core._node_arena[victim]
         data = node.component_data[of_type]
         slot: Tensor = data.value
         data.value = None
         core.component_evictable_size_[of_type] -= int(slot.numel())
         core.lru_lists[of_type].remove_node(node)
-        self.retention.evicted(victim)
         return slot
 
     def _expected_hits(self) -> Mapping[Handle, float] | None:

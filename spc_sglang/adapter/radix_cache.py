@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -75,7 +76,7 @@ def create(context: TreeCacheBuildContext) -> SpcRadixCache:
     if isinstance(backend, StatePass):
         hooks.install(hooks.STATE_PASS)
     HANDOVER.backend = backend
-    cache.configure(chosen, policy, backend, state_file, params.eviction_policy.lower())
+    cache.configure(chosen, policy, backend, state_file)
     return cache
 
 
@@ -102,7 +103,6 @@ class SpcRadixCache(BelowOwnNode):
         policy: Policy,
         backend: CaptureBackend | None,
         state_file: StateFile | None,
-        kv_eviction: str,
     ) -> None:
         """Set options, policy and capability once, before the first request."""
         self.options = chosen
@@ -117,8 +117,6 @@ class SpcRadixCache(BelowOwnNode):
             self.capture_grid,
             self.ledger,
         )
-        # other KV evictions read hits and priorities that a whole walk updates on its way
-        self.stores_below = isinstance(self.tree_core, SpcTreeCore) and kv_eviction == "lru"
         self.planner = ExtendPlanner(self, policy.captures)
         if self.metrics_collector is not None:
             self.prometheus = PrometheusCounters(self.metrics_collector.labels)
@@ -172,29 +170,49 @@ class SpcRadixCache(BelowOwnNode):
         self.req_to_token_pool.mamba_allocator.free(slot)
 
     def _evict(self, params: EvictParams, *args: Any, **kwargs: Any) -> EvictResult:
-        if self.disable or kwargs or not self._is_for_states(params):
+        if self.disable or kwargs or not self._evicts_itself(params):
             return super()._evict(params, *args, **kwargs)
         assert self.priced is not None
-        return EvictResult(mamba_num_evicted=self.priced.evict_states(params.mamba_num))
+        tokens, states = self._evict_leaves(params.num_tokens) if params.num_tokens > 0 else (0, 0)
+        states += self.priced.evict_states(params.mamba_num - states)
+        return EvictResult(num_tokens_evicted=tokens, mamba_num_evicted=states)
 
-    def _is_for_states(self, params: EvictParams) -> bool:
-        """Whether only states are asked for, and victims are ours to choose."""
-        return self.priced is not None and params.num_tokens + params.swa_num_tokens == 0
+    def _evicts_itself(self, params: EvictParams) -> bool:
+        """Whether victims are ours to choose: states, and KV too where it goes by LRU."""
+        tokens = params.num_tokens + params.swa_num_tokens
+        return self.priced is not None and (tokens == 0 or self.takes_short_ways)
+
+    def _evict_leaves(self, tokens: int) -> tuple[int, int]:
+        """Free so many tokens of KV, if there are; returns what went: tokens, and their states.
+
+        All at once, where SGLang 0.5.23 goes through four calls and two frees a leaf.
+        """
+        assert isinstance(self.tree_core, SpcTreeCore)
+        started = time.perf_counter()
+        gone = {of: values for of, values in self.tree_core.evict_leaves(tokens).items() if values}
+        freed = {of: sum(value.numel() for value in values) for of, values in gone.items()}
+        self._drain_device_frees({of: [torch.cat(values)] for of, values in gone.items()})
+        self.update_eviction_metrics(freed.get(ComponentType.FULL, 0), started)
+        return freed.get(ComponentType.FULL, 0), freed.get(ComponentType.MAMBA, 0)
 
     @rank_consensus(same_params=["params"], same_results=True)
     def evict_for_alloc(self, params: EvictParams, **kwargs: Any) -> EvictResult:
+        if not kwargs and self._evicts_itself(params):
+            result = self._evict(params)
+            self._revoke(params.mamba_num - result.mamba_num_evicted)
+            return result
         allocator = self.req_to_token_pool.mamba_allocator
         wanted = allocator.available_size() + params.mamba_num
-        if kwargs or not self._is_for_states(params):
-            result = super().evict_for_alloc(params, **kwargs)
-        else:
-            result = self._evict(params)
-        short = wanted - allocator.available_size()
-        if params.mamba_num > 0 and short > 0:
-            for slot in self.ledger.revoke(short):
-                self._free_slot(slot)
-                self.counters.revoked += 1
+        result = super().evict_for_alloc(params, **kwargs)
+        if params.mamba_num > 0:
+            self._revoke(wanted - allocator.available_size())
         return result
+
+    def _revoke(self, count: int) -> None:
+        """Take slots back from pending captures, if any."""
+        for slot in self.ledger.revoke(count) if count > 0 else ():
+            self._free_slot(slot)
+            self.counters.revoked += 1
 
     # ---- publication
 

@@ -132,6 +132,26 @@ class SpcTreeCore(UnifiedTreeCore):
             states.acquire_component_lock(node=lower, result=None)
         return DecLockRefParams(node_id=node_id, skipped_lock_components=skip)
 
+    def evict_leaves(self, tokens: int) -> dict[ComponentType, list[torch.Tensor]]:
+        """Take least recently used leaves out of the tree, with their states, under LRU.
+
+        Ends when they held `tokens` KV indices or no leaf can go. Returns what is to be freed.
+        """
+        freed, values, states = 0, [], []
+        of_states = self.components_by_type[_STATES]
+        while freed < tokens and (leaf := self.kv.oldest_leaf()) is not None:
+            self.kv_events.record_remove(leaf)
+            value = leaf.component_data[_KV].value
+            values.append(value)
+            freed += value.numel()
+            if leaf.component_data[_STATES].value is not None:
+                states.append(of_states.take_state(leaf))
+            self.evictable_device_leaves.discard(leaf)
+            self._remove_leaf_from_parent(leaf)
+            self._update_evictable_leaf_sets(leaf.parent)
+        self.component_evictable_size_[_KV] -= freed
+        return {BASE_COMPONENT_TYPE: values, ComponentType.MAMBA: states}
+
     def _match_prefix_helper(self, key: RadixKey, params: MatchPrefixParams) -> MatchResult:
         nodes, hit_tokens, action = self._walk(key)
         valid, depth = len(nodes), hit_tokens
