@@ -3,7 +3,8 @@
 SGLang 0.5.23 copies the whole prompt and all its KV indices at every `checkpoint`, inserts from
 the root, reads the indices of the path back into the request's row, and unlocks and locks the
 whole path. What lies above the request's own node is locked, is the request's own text, and is in
-its row already, so only the part below needs any of this. Needs `tree_core.SpcTreeCore`.
+its row already, so only the part below needs any of this. And SGLang evicts a state for a new one
+before the new one is in the tree. Needs `tree_core.SpcTreeCore`.
 """
 
 from __future__ import annotations
@@ -43,10 +44,33 @@ class BelowOwnNode(UnifiedRadixCache):
         if self.disable or not self.takes_short_ways or req.lock is None:
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
             return
-        states = self.components[ComponentType.MAMBA]
-        finished = req.finished()
         params = InsertParams(priority=req.priority or 0, session_id=req.session_id)
         known = min(up_to, len(req.full_untruncated_fill_ids))
+        if self.enable_mamba_extra_buffer and not req.finished():
+            self._store_tracked(req, known, params)
+        else:
+            self._store_own(req, known, params)
+
+    def _store_tracked(self, req: Any, known: int, params: InsertParams) -> None:
+        """The tree takes the slot that the request tracked its state into, for another one.
+
+        That one is asked for when the state is in the tree already, so that a victim is chosen
+        knowing of it, and not at all if the tree has a state there.
+        """
+        pool, kv = self.req_to_token_pool, req.kv
+        depth = kv.mamba_last_track_seqlen
+        kv.mamba_last_track_seqlen = kv.mamba_prev_track_seqlen = None
+        if not depth or depth > known or depth % self.page_size:
+            return
+        tracked = pool.get_mamba_ping_pong_keep_idx(req)
+        params.mamba_value = kv.mamba_ping_pong_track_buffer[tracked].unsqueeze(-1).clone()
+        if not self._stored_below(req, depth, params).mamba_exist:
+            slot = self.components[ComponentType.MAMBA]._alloc_mamba_slot()
+            pool.set_mamba_ping_pong_slot(req, tracked, slot[0])
+
+    def _store_own(self, req: Any, known: int, params: InsertParams) -> None:
+        """A finished request gives its own slot away; one without tracking slots copies it."""
+        states, finished = self.components[ComponentType.MAMBA], req.finished()
         cut = states.prepare_for_caching_req(
             req=req, insert_params=params, token_ids_len=known, is_finished=finished
         )

@@ -233,15 +233,17 @@ class SpcRadixCache(BelowOwnNode):
     def _finds_slot_for_end(self, req: Any) -> bool:
         """Whether SGLang, which stores this request's state now, would find a slot.
 
-        It asserts where it does not. A finished request gives its own slot away, and a lazy one
-        gives up its lock first. What is left out now is stored when the request ends.
+        It asserts where it does not. A finished request gives its own slot away; a lazy one, and
+        one that stores below its own node, gives up its lock first. What is left out now is
+        stored when the request ends.
         """
         if self.disable or req.finished() or self.slot_gate.obtainable() > 0:
             return True
         if not self.enable_mamba_extra_buffer:
             return False
-        lazy = bool(get_exec().mamba.enable_mamba_extra_buffer_lazy)
-        return req.kv.mamba_last_track_seqlen is None or (lazy and self._lock_frees_a_state(req))
+        unlocks = self.takes_short_ways or bool(get_exec().mamba.enable_mamba_extra_buffer_lazy)
+        unlocks = unlocks and self._lock_frees_a_state(req)
+        return unlocks or req.kv.mamba_last_track_seqlen is None
 
     def _lock_frees_a_state(self, req: Any) -> bool:
         """Whether a state becomes evictable when this request gives up its lock on it."""

@@ -12,8 +12,11 @@ import random
 import sys
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from benchmarks.scheduler.worker import begin, serve
 from benchmarks.scheduler.world import Sizes, World, load_sglang
@@ -30,10 +33,8 @@ def main() -> None:
     load_sglang()
     from sglang.srt.mem_cache.unified_cache.components import ComponentType
 
-    from spc_sglang.adapter import tree_core
-
     if which == "upstream":
-        tree_core.select = lambda params: setattr(params, "tree_core_backend", "python")
+        take_the_long_ways(kv_eviction)
     world = World(model, SIZES, "spc", kv_eviction=kv_eviction)
     rng, running, facts = random.Random(5), [], []
     for number, ids in enumerate(prompts(random.Random(7)), start=1):
@@ -52,6 +53,36 @@ def main() -> None:
     world.cache.reset()
     found["leaves_remembered_after_flush"] = len(getattr(kv, "_leaves", ()))
     print(json.dumps(found))
+
+
+def take_the_long_ways(kv_eviction: str) -> None:
+    """SGLang's Python tree core, inserts from its root, and its own eviction of KV."""
+    from spc_sglang.adapter import tree_core
+    from spc_sglang.adapter.below_own_node import BelowOwnNode
+    from spc_sglang.adapter.radix_cache import SpcRadixCache
+
+    tree_core.select = lambda params: setattr(params, "tree_core_backend", "python")
+    BelowOwnNode.takes_short_ways = property(lambda _: kv_eviction == "lru")
+    BelowOwnNode._stored_below = stored_from_the_root
+    SpcRadixCache._evicts_itself = lambda _, params: params.num_tokens == 0
+
+
+def stored_from_the_root(cache: Any, req: Any, length: int, params: Any) -> Any:
+    """What `_stored_below` must come to, by SGLang's insert, read-out, unlock and lock."""
+    from sglang.srt.mem_cache.radix_cache import RadixKey
+
+    kv, pool = req.kv, cache.req_to_token_pool
+    key = RadixKey(req.full_untruncated_fill_ids[:length], req.extra_key)
+    value = pool.req_to_token[kv.req_pool_idx, :length].to(torch.int64, copy=True)
+    own = kv.cache_protected_len
+    result = cache.insert(replace(params, key=key, value=value, prev_prefix_len=own))
+    indices = cache.path_device_indices(result.last_device_node)
+    pool.write((kv.req_pool_idx, slice(own, length)), indices[own:])
+    cache.unlock(req.lock)
+    req.last_node = result.last_device_node
+    req.lock = cache.lock(req.last_node)
+    kv.cache_protected_len = kv.cache_inserted_len = length
+    return result
 
 
 def end(world: World, rng: random.Random, req: Any) -> None:
