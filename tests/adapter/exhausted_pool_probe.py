@@ -22,23 +22,32 @@ def main() -> None:
     backend, model = sys.argv[1], Path(sys.argv[2])
     load_sglang()
     world = World(model, SIZES, None if backend == "stock" else backend)
-    facts: dict[str, Any] = {"first": prefill(world, seed=1), "second": prefill(world, seed=2)}
+    first, second = prompt(seed=1), prompt(seed=2)
+    facts: dict[str, Any] = {
+        "first": prefill(world, first, captures_too=False),
+        "second": prefill(world, second, captures_too=True),
+    }
     if backend == "spc":
+        from benchmarks.scheduler.worker import serve
+
         facts["counters"] = world.cache.counters.as_dict()
-        facts["stored_later"] = resumed_by_a_repeat(world, seed=2)
+        facts["stored_later"] = serve(world, second)
+        longer = second + prompt(seed=3)
+        facts["continued"] = prefill(world, longer, captures_too=True)
+        facts["own_state_given_up"] = serve(world, second), serve(world, longer)
     print(json.dumps(facts))
 
 
-def prefill(world: World, seed: int) -> str:
+def prefill(world: World, ids: array[int], *, captures_too: bool) -> str:
     """One prompt, stored before its end without a free slot, then with all; "stored" or why not.
 
     Our captures hold slots in between, which the engine may take.
     """
-    req = world.request(prompt(seed))
+    req = world.request(ids)
     world.admit(req)
     batch = world.batch(req)
     batch.prepare_for_extend()
-    occupied = occupy(world, captures_too=seed == 2)
+    occupied = occupy(world, captures_too=captures_too)
     try:
         world.store(req)
     except AssertionError as error:
@@ -61,12 +70,6 @@ def occupy(world: World, *, captures_too: bool) -> list[torch.Tensor]:
             allocator.free(slot)
     cache.evict(EvictParams(num_tokens=0, mamba_num=cache.mamba_evictable_size()))
     return [allocator.alloc(1) for _ in range(allocator.available_size())]
-
-
-def resumed_by_a_repeat(world: World, seed: int) -> int:
-    from benchmarks.scheduler.worker import serve
-
-    return serve(world, prompt(seed))
 
 
 def prompt(seed: int) -> array[int]:

@@ -96,3 +96,10 @@ def test_without_a_slot_the_end_is_stored_later() -> None:
     assert (ours["first"], ours["second"]) == ("stored", "stored")
     assert ours["counters"]["revoked"] == 1 and ours["counters"]["ends_not_stored"] == 1
     assert ours["stored_later"] == 1472
+
+
+@pytest.mark.sglang
+def test_the_last_slot_moves_on_with_the_request() -> None:
+    """Nobody has a slot but the state that the request resumed from: that one is given up."""
+    ours = probe("spc")
+    assert (ours["continued"], ours["own_state_given_up"]) == ("stored", [0, 2944])
