@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from spc_sglang.planning.mirror import Checkpoint, Node
 from spc_sglang.planning.observation import BUCKET_TOKENS
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """What one admission told."""
 
     ghost_depth: int | None

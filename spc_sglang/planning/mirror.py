@@ -7,7 +7,7 @@ here knows tokens or states.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import exp2
@@ -104,11 +104,13 @@ class Node:
             elif node.live_below:
                 stack.extend(node.children.values())
 
-    def pass_by(self, now: int) -> None:
-        """One more request went through; `heat` counts with a half-life of 2,000 requests."""
-        self.passes += 1
-        self.heat = self.heat * exp2((self.heated_at - now) / HEAT_HALF_LIFE_REQUESTS) + 1.0
-        self.heated_at = now
+
+def pass_by(nodes: Iterable[Node], now: int) -> None:
+    """One more request went through; `heat` counts with a half-life of 2,000 requests."""
+    for node in nodes:
+        node.passes += 1
+        node.heat = node.heat * exp2((node.heated_at - now) / HEAT_HALF_LIFE_REQUESTS) + 1.0
+        node.heated_at = now
 
 
 class Mirror:

@@ -132,13 +132,14 @@ class WeightedHistogram:
             total = float(self._weights.sum())
             self._extent = total, int(np.count_nonzero(self._weights > LEAST_SHARE * total))
         total, buckets = self._extent
+        least = LEAST_SHARE * total
         if buckets > most:
             return [point for point in self.points(most) if first <= point[0] <= last]
         start, end = -(-first // BUCKET_TOKENS), last // BUCKET_TOKENS + 1
         return [
             (bucket * BUCKET_TOKENS, weight / total)
             for bucket, weight in enumerate(self._weights[start:end].tolist(), start)
-            if weight > LEAST_SHARE * total
+            if weight > least
         ]
 
     def state(self) -> dict[str, Any]:

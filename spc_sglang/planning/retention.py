@@ -35,7 +35,7 @@ from spc_sglang.planning.matched_path import (
     overlaps_inside,
     visits,
 )
-from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path
+from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path, pass_by
 
 GHOSTS_PER_SLOT = 2
 EVICTIONS = ("value", "lru")
@@ -76,6 +76,7 @@ class Retention:
         self._class = np.zeros(capacity, dtype=np.int64)
         self._order = np.zeros(capacity, dtype=np.int64)
         self._touched = np.zeros(capacity, dtype=np.int64)
+        self._value, self._age = np.zeros(capacity), np.zeros(capacity)
         self._inserts = 0
 
     def __len__(self) -> int:
@@ -123,8 +124,8 @@ class Retention:
         if nodes and self._is_guarded:
             self._compare_with_lru(nodes, restore_depth)
         earlier_visits = visits(nodes)
+        pass_by(nodes, self.now)
         for node in nodes:
-            node.pass_by(self.now)
             # the class holds ceil log2 of passes, which changes only past a power of two
             if (node.passes - 1) & (node.passes - 2) == 0 and node.is_live:
                 assert node.checkpoint is not None
@@ -300,14 +301,17 @@ class Retention:
         return int(ties[self._order[ties].argmin()]), least
 
     def scores(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """A fresh array of values by slot, `[live]`; the least one goes first."""
+        """Values by slot, `[live]`; the least one goes first. The next call overwrites them."""
         live = len(self._live)
+        value, age = self._value[:live], self._age[:live]  # kept: no memory is touched anew
         if self.eviction == "lru":
-            return self._last_use[:live].copy()
-        chance = self.rates.rates[self._class[:live]]
-        chance /= (self.rates.offset + self.now) - self._last_use[:live]
-        chance *= self._gap[:live]
-        return chance
+            np.copyto(value, self._last_use[:live])
+            return value
+        np.take(self.rates.rates, self._class[:live], out=value, mode="clip")
+        np.subtract(self.rates.offset + self.now, self._last_use[:live], out=age)
+        value /= age
+        value *= self._gap[:live]
+        return value
 
     def _live_checkpoint(self, handle: Handle) -> Checkpoint:
         checkpoint = self.mirror[handle].checkpoint
@@ -381,7 +385,7 @@ class Retention:
     def _append(self, checkpoint: Checkpoint) -> None:
         slot = checkpoint.slot
         if slot == len(self._gap):
-            for name in ("_gap", "_last_use", "_class", "_order", "_touched"):
+            for name in ("_gap", "_last_use", "_class", "_order", "_touched", "_value", "_age"):
                 array = getattr(self, name)
                 setattr(self, name, np.resize(array, _GROWTH * slot))
         self._live.append(checkpoint)
