@@ -71,6 +71,9 @@ class BelowOwnNode(UnifiedRadixCache):
     def _store_own(self, req: Any, known: int, params: InsertParams) -> None:
         """A finished request gives its own slot away; one without tracking slots copies it."""
         states, finished = self.components[ComponentType.MAMBA], req.finished()
+        if self.enable_mamba_extra_buffer and not req.kv.mamba_last_track_seqlen:
+            states.cleanup_after_caching_req(req, is_finished=finished)  # nothing to give
+            return
         cut = states.prepare_for_caching_req(
             req=req, insert_params=params, token_ids_len=known, is_finished=finished
         )

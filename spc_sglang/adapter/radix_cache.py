@@ -237,7 +237,9 @@ class SpcRadixCache(BelowOwnNode):
         one that stores below its own node, gives up its lock first. What is left out now is
         stored when the request ends.
         """
-        if self.disable or req.finished() or self.slot_gate.obtainable() > 0:
+        if self.disable or req.finished() or self.mamba_evictable_size() > 0:
+            return True
+        if self.slot_gate.obtainable() > 0:
             return True
         if not self.enable_mamba_extra_buffer:
             return False

@@ -58,9 +58,12 @@ def place_between(segments: list[Segment], budget: int, price: float = 0.0) -> t
     """
     if budget < 0:
         raise ValueError(f"budget must be at least 0, got {budget}")
+    curves = [savings_curve(segment, budget, price) for segment in segments]
+    worth = [curve for curve in curves if curve[-1][1]]
+    if len(worth) <= 1:  # every position of a curve is worth its price
+        return worth[0][-1][1] if worth else ()
     totals: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * (budget + 1)
-    for segment in segments:
-        curve = savings_curve(segment, budget, price)
+    for curve in worth:
         totals = [
             max(
                 (
