@@ -25,8 +25,8 @@ from spc_sglang.adapter.tree_core import Components, SpcTreeCore
 class BelowOwnNode(UnifiedRadixCache):
     """`UnifiedRadixCache` with a shorter `checkpoint_into_tree` on a core that allows it.
 
-    The tree, the request and both pools end as with the base class
-    (`tests/adapter/test_tree_core.py`).
+    Trees, requests and pools end as with SGLang's own insert, lock and read-out
+    (`tests/adapter/test_tree_core.py`); only the victim is chosen later.
     """
 
     @cached_property
@@ -41,7 +41,8 @@ class BelowOwnNode(UnifiedRadixCache):
         return (ComponentType.MAMBA,) if left_out else ()
 
     def checkpoint_into_tree(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
-        if self.disable or not self.takes_short_ways or req.lock is None:
+        short = self.takes_short_ways and req.lock is not None and req.kv_rotation_base is None
+        if self.disable or not short:
             super().checkpoint_into_tree(req, up_to=up_to, **kwargs)
             return
         params = InsertParams(priority=req.priority or 0, session_id=req.session_id)
