@@ -13,7 +13,7 @@ from spc_sglang.adapter.capture import CaptureLedger, Refusal
 from spc_sglang.adapter.priced_states import Lookup, PricedStates
 from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.planning.counters import CacheCounters
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 from spc_sglang.planning.observation import Admission, Observations
 
 _ATTRIBUTE = "_spc_observation"

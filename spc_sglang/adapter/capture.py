@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 
 MOST_REFUSED = 64
 """Refused captures that are remembered."""

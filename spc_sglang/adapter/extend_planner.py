@@ -12,7 +12,7 @@ from spc_sglang.adapter.admission import observation_of
 from spc_sglang.adapter.capture import Capture, CapturePlan, Refusal
 from spc_sglang.planning.capture_policy import Extend, reachable
 from spc_sglang.planning.learned import PlannedCaptures, Proposal
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 
 if TYPE_CHECKING:
     from spc_sglang.adapter.radix_cache import SpcRadixCache

@@ -14,7 +14,7 @@ from typing import Any
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from spc_sglang.adapter.capture import namespace_of
-from spc_sglang.planning.mirror import Handle
+from spc_sglang.planning.node import Node
 from spc_sglang.planning.queue_hits import expected_hits
 from spc_sglang.planning.retention import Retention
 
@@ -24,7 +24,7 @@ REFRESH_REQUESTS = 8
 
 
 class QueueLookahead:
-    """Expected hits by node id, from the scheduler's queue as it stands."""
+    """Expected hits by node, from the scheduler's queue as it stands."""
 
     def __init__(
         self, tree_core: Any, retention: Retention, queue: Callable[[], Sequence[Any]]
@@ -33,11 +33,11 @@ class QueueLookahead:
         self._retention = retention
         self._queue = queue
 
-    def __call__(self) -> Mapping[Handle, float]:
+    def __call__(self) -> Mapping[Node, float]:
         waiting = self._queue()[:MOST_REQUESTS]
         if not waiting:
             return {}
-        points: list[Handle | None] = []
+        points: list[Node | None] = []
         for position, req in enumerate(waiting):
             earlier = waiting[:position]
             extends_earlier = any(_extends(req, other) for other in earlier)
@@ -50,24 +50,20 @@ class QueueLookahead:
         Looks at the tree as it is, not at a remembered match.
         """
         req._spc_waiting_match = None
-        handle = self._resume_point(req)
-        return 0 if handle is None else self._retention.mirror[handle].depth
+        node = self._resume_point(req)
+        return 0 if node is None else node.depth
 
-    def _resume_point(self, req: Any) -> Handle | None:
+    def _resume_point(self, req: Any) -> Node | None:
         """The deepest live state on the request's full-KV match. O(path) once matched."""
         seen = getattr(req, "_spc_waiting_match", None)
         if seen is None or self._retention.now - seen[0] >= REFRESH_REQUESTS:
             seen = (self._retention.now, *self._match(req))
             req._spc_waiting_match = seen
         _, matched, node_id = seen
-        node = self._tree_core._node_arena.get(node_id)
-        while node is not None and node.parent is not None:
-            if self._retention.is_live(node.id):
-                depth = self._retention.mirror[node.id].depth
-                if depth <= matched:
-                    return node.id  # type: ignore[no-any-return]
+        node: Node | None = self._tree_core._node_arena.get(node_id)
+        while node is not None and not (node.is_live and node.depth <= matched):
             node = node.parent
-        return None
+        return node
 
     def _match(self, req: Any) -> tuple[int, int]:
         """Matched tokens and the deepest node they reach into; changes nothing in the tree."""

@@ -18,10 +18,8 @@ from sglang.srt.runtime_context import get_exec
 from torch import Tensor
 
 from spc_sglang.planning.matched_path import Admitted
-from spc_sglang.planning.mirror import Handle, Kind
+from spc_sglang.planning.node import Kind, Node
 from spc_sglang.planning.retention import Retention
-
-NodePath = list[tuple[Handle, int]]
 
 
 class Writer(NamedTuple):
@@ -47,8 +45,7 @@ class PricedStates(MambaComponent):
     def __init__(self, cache: Any, params: CacheInitParams, *, retention: Retention) -> None:
         super().__init__(cache, params)
         self.retention = retention
-        self.queue_hits: Callable[[], Mapping[Handle, float]] | None = None
-        self._prompt_of_owner: dict[int, int] = {}
+        self.queue_hits: Callable[[], Mapping[Node, float]] | None = None
         self.writer = Writer()
         """Whose states the next inserts bring."""
         self._wanted = 0
@@ -62,18 +59,12 @@ class PricedStates(MambaComponent):
         request resumes from is locked and is not.
         """
         arena = self.tree_core._node_arena
-        node = arena.get(match_id) if match_id is not None else None
-        restored = restored_id if restore_depth > 0 else None
-        if restored is not None and not self.retention.is_live(restored):
+        restored = arena.get(restored_id) if restore_depth > 0 else None
+        if restored is not None and not restored.is_live:
             restored = None
-        if node is None and restored is not None:
-            node = arena[restored]
-        if node is None:
-            return Lookup(self.retention.admitted([], restored), None)
-        owner = self._prompt_of_owner.get(node.id)
-        if self.retention.knows(node.id):
-            return Lookup(self.retention.admitted_at(node.id, restored), owner)
-        return Lookup(self.retention.admitted(_path_to(node), restored), owner)
+        matched = arena.get(match_id, restored)
+        owner = None if matched is None else matched.owner_prompt
+        return Lookup(self.retention.admitted(matched, restored), owner)
 
     def outbids(self, kind: Kind, gap: int) -> bool:
         """Whether a new state is worth more than the one that would be evicted for it."""
@@ -82,30 +73,16 @@ class PricedStates(MambaComponent):
     def flushed(self) -> None:
         """The tree was emptied without an event for each node."""
         self.retention.flushed()
-        self._prompt_of_owner.clear()
 
     def check_integrity(self) -> None:
         """Assert that the priced states are exactly the tree's, each at its depth. O(nodes)."""
-        ct = self.component_type
-        nodes = self.tree_core._node_arena.values()
-        stated = {node.id: node for node in nodes if node.component_data[ct].value is not None}
-        assert len(self.retention) == len(stated), (len(self.retention), len(stated))
-        for handle, node in stated.items():
-            assert self.retention.is_live(handle), handle
-            assert self.retention.mirror[handle].depth == _path_to(node)[-1][1], handle
-
-    def _report(self, node: Any) -> None:
-        """Make a node known. O(1) if its parent is, as in all but the first insert."""
-        parent = node.parent
-        if self.retention.knows(node.id):
-            return
-        if parent.parent is None:
-            self.retention.leaf(node.id, len(node.key), None)
-        elif self.retention.knows(parent.id):
-            depth = self.retention.mirror[parent.id].depth + len(node.key)
-            self.retention.leaf(node.id, depth, parent.id)
-        else:
-            self.retention.grown(_path_to(node))
+        stated = 0
+        for node in self.tree_core._node_arena.values():
+            has_state = node.component_data[self.component_type].value is not None
+            assert node.is_live is has_state, node.id
+            assert node.depth == sum(len(above.key) for above in node.path()), node.id
+            stated += has_state
+        assert len(self.retention) == stated, (len(self.retention), stated)
 
     # ---- events of the tree
 
@@ -114,18 +91,15 @@ class PricedStates(MambaComponent):
     ) -> None:
         super().commit_insert_component_data(node, is_new_leaf, params, result, cache_actions)
         if is_new_leaf:
-            self._prompt_of_owner[node.id] = self.writer.prompt_tokens
-        self._report(node)
+            node.owner_prompt = self.writer.prompt_tokens
+            self.retention.leaf(node, node.parent.depth + len(node.key))
         if not result.mamba_exist:
-            self.retention.inserted(node.id, self.writer.kind)
+            self.retention.inserted(node, self.writer.kind)
 
     def redistribute_on_node_split(self, new_parent: Any, child: Any) -> None:
-        super().redistribute_on_node_split(new_parent, child)
-        if child.id in self._prompt_of_owner:
-            self._prompt_of_owner[new_parent.id] = self._prompt_of_owner[child.id]
-        if self.retention.knows(child.id):
-            depth = self.retention.mirror[child.id].depth - len(child.key)
-            self.retention.split(new_parent.id, depth, child.id)
+        """The state stays with the lower half; a new node has none."""
+        new_parent.owner_prompt = child.owner_prompt
+        self.retention.split(new_parent, child.depth - len(child.key), child)
 
     def evict_component(
         self, node: Any, *args: Any, target: EvictLayer = EvictLayer.DEVICE, **kwargs: Any
@@ -133,13 +107,12 @@ class PricedStates(MambaComponent):
         had_state = node.component_data[self.component_type].value is not None
         freed: tuple[int, int] = super().evict_component(node, *args, target=target, **kwargs)
         if had_state and target is EvictLayer.DEVICE:  # else the node goes as a whole
-            self.retention.evicted(node.id)
+            self.retention.evicted(node)
         return freed
 
     def discard_deleted_session_leaf(self, node: Any) -> None:
         super().discard_deleted_session_leaf(node)
-        self._prompt_of_owner.pop(node.id, None)
-        self.retention.forgotten(node.id)
+        self.retention.forgotten(node)
 
     # ---- choice of the victim
 
@@ -201,7 +174,7 @@ class PricedStates(MambaComponent):
         if victim is None:
             return None
         self.retention.evicted(victim)
-        return self.take_state(self.tree_core._node_arena[victim])
+        return self.take_state(victim)
 
     def take_state(self, node: Any) -> Tensor:
         """Take an unlocked state out of the tree; its slot. The retention is not told."""
@@ -213,23 +186,8 @@ class PricedStates(MambaComponent):
         core.lru_lists[of_type].remove_node(node)
         return slot
 
-    def _expected_hits(self) -> Mapping[Handle, float] | None:
+    def _expected_hits(self) -> Mapping[Node, float] | None:
         return self.queue_hits() if self.queue_hits is not None else None
 
-    def _is_locked(self, handle: Handle) -> bool:
-        node = self.tree_core._node_arena[handle]
+    def _is_locked(self, node: Any) -> bool:
         return bool(node.component_data[self.component_type].lock_ref > 0)
-
-
-def _path_to(node: Any) -> NodePath:
-    """Handles and depths from below the root down to `node`."""
-    nodes = []
-    while node.parent is not None:
-        nodes.append(node)
-        node = node.parent
-    path: NodePath = []
-    depth = 0
-    for step in reversed(nodes):
-        depth += len(step.key)
-        path.append((step.id, depth))
-    return path

@@ -45,7 +45,7 @@ from spc_sglang.adapter.slot_gate import SlotGate
 from spc_sglang.adapter.state_file import StateFile
 from spc_sglang.adapter.tree_core import SpcTreeCore
 from spc_sglang.planning.counters import CacheCounters
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 from spc_sglang.planning.presets import Policy, build
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,9 @@
 """SGLang's Python tree core with shorter ways, registered as tree core backend "spc".
 
 * A match compares a node's tokens at once before it searches for where they differ, and asks from
-  the deepest node upwards which one holds a state.
+  the deepest node upwards which one holds a state. That all nodes on the path were used is noted
+  at the deepest one, and moves up when that leaves the tree: only leaves are evicted by it.
+* Nodes are `tree_node.TreeNode`s: a few objects where SGLang has some thirty.
 * A request's insert starts at the node that it has locked, and the lock moves down from there
   (`below_own_node` says what SGLang 0.5.23 does instead, twice a request).
 * All nodes are on the device: a node with a child is no leaf, and there are no host leaves.
@@ -41,6 +43,7 @@ from sglang.srt.mem_cache.unified_cache.tree_core_registry import (
 from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 
 from spc_sglang.adapter.kv_component import KvComponent
+from spc_sglang.adapter.tree_node import TreeNode
 
 BACKEND = "spc"
 _KV, _STATES = int(BASE_COMPONENT_TYPE), int(ComponentType.MAMBA)
@@ -104,18 +107,12 @@ class SpcTreeCore(UnifiedTreeCore):
             node, depth = child, depth + count
         is_new = depth < length
         if is_new:
-            node = self._add_new_node(
-                node,
-                key[depth:length],
-                _indices(row, depth, length),
-                priority=params.priority,
-                session_id=params.session_id,
-            )
+            node = self._add_leaf(node, key[depth:length], _indices(row, depth, length), params)
         result = InsertResult(prefix_len=depth, last_device_node=node.id)
         self.components_by_type[_STATES].commit_insert_component_data(
             node=node, is_new_leaf=is_new, params=params, result=result, cache_actions=actions
         )
-        _touch_upwards(node)
+        _used(node)
         return Grown(result, actions, shared)
 
     def move_lock(self, held: DecLockRefParams, node_id: int, skip: Components) -> DecLockRefParams:
@@ -154,15 +151,11 @@ class SpcTreeCore(UnifiedTreeCore):
 
     def _match_prefix_helper(self, key: RadixKey, params: MatchPrefixParams) -> MatchResult:
         nodes, hit_tokens, action = self._walk(key)
-        valid, depth = len(nodes), hit_tokens
-        while valid and nodes[valid - 1].component_data[_STATES].value is None:
-            valid -= 1
-            depth -= len(nodes[valid].key.token_ids)
-        best = nodes[valid - 1] if valid else self.root_node
-        if valid:  # the state at a node was used, and the KV of all above it
+        best = next((node for node in reversed(nodes) if node.is_live), self.root_node)
+        if best.is_live:  # the state at a node was used, and the KV of all above it
             self.lru_lists[_STATES].reset_node_mru(best)
-        _touch_upwards(best)
-        on_grid = hit_tokens // self.state_grid * self.state_grid
+        _used(best)
+        depth, on_grid = best.depth, hit_tokens // self.state_grid * self.state_grid
         return MatchResult(
             device_prefix_len=depth,
             last_device_node=best.id,
@@ -187,15 +180,49 @@ class SpcTreeCore(UnifiedTreeCore):
             node = node.children.get(child_key(offset))
             if node is None:
                 break
-            own = node.key.token_ids
-            end = offset + len(own)
-            if end > length or own != ids[offset:end]:
+            end = offset + len(node.token_ids)
+            if end > length or node.token_ids != ids[offset:end]:
                 shared = node.key.match_at(key, offset, page_size=self.page_size)
                 upper, action = self._split_node(node.key, node, shared)
                 return [*nodes, upper], offset + shared, action
             nodes.append(node)
             offset = end
         return nodes, offset, None
+
+    def _new_node(self, priority: int = 0) -> TreeNode:
+        node = TreeNode(self.component_types, priority)
+        self._register_node(node)
+        return node
+
+    def _add_leaf(
+        self, parent: TreeNode, key: RadixKey, indices: torch.Tensor, params: InsertParams
+    ) -> TreeNode:
+        """`_add_new_node` that keeps `indices` as they are; the caller locks the leaf."""
+        leaf = self._new_node(params.priority)
+        leaf.parent, leaf.key, leaf.token_ids = parent, key, key.token_ids
+        leaf.component_data[_KV].value = indices
+        parent.children[_child_keys(key, self.page_size)(0)] = leaf
+        self.component_evictable_size_[_KV] += len(key.token_ids)
+        self.evictable_device_leaves.discard(parent)
+        self.kv_events.record_store(leaf, session_id=params.session_id)
+        return leaf
+
+    def _add_new_node(self, parent: Any, key: RadixKey, *args: Any, **kwargs: Any) -> TreeNode:
+        node: TreeNode = super()._add_new_node(parent, key, *args, **kwargs)
+        node.token_ids = key.token_ids
+        return node
+
+    def _split_node(self, key: RadixKey, child: Any, split_len: int) -> tuple[TreeNode, Any]:
+        upper, action = super()._split_node(key, child, split_len)
+        upper.token_ids, child.token_ids = upper.key.token_ids, child.key.token_ids
+        return upper, action
+
+    def _remove_leaf_from_parent(self, node: Any) -> None:
+        super()._remove_leaf_from_parent(node)
+        used = node.used_at - _STEP_UP
+        parent = node.parent
+        parent.used_at = max(parent.used_at, used)
+        parent.last_access_time = max(parent.last_access_time, used)
 
     def _is_device_leaf(self, node: Any) -> bool:
         """Whether KV eviction may take a node: unlocked, without children, not the root."""
@@ -224,10 +251,6 @@ def _indices(row: torch.Tensor, start: int, end: int) -> torch.Tensor:
     return row[start:end].to(torch.int64, copy=True)
 
 
-def _touch_upwards(node: Any) -> None:
+def _used(node: TreeNode) -> None:
     """The KV of a node and of all above it was used now."""
-    now = float(get_and_increase_time_counter())
-    while node is not None:
-        node.last_access_time = now
-        now -= _STEP_UP
-        node = node.parent
+    node.last_access_time = node.used_at = float(get_and_increase_time_counter())

@@ -12,7 +12,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 
 CLASSES = 34
 LEAST_OFFSET, MOST_OFFSET = 4.0, 30.0

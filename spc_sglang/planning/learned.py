@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 from spc_sglang.placement import balanced, logarithmic, sqrt_spaced
 from spc_sglang.planning.capture_policy import Extend, reachable
 from spc_sglang.planning.interior import Segment, place_between
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 from spc_sglang.planning.observation import BUCKET_TOKENS, Observations
 
 LEAST_OVERLAP_RATE = 0.02

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spc_sglang.planning.mirror import Node
+from spc_sglang.planning.node import Node
 
 STEP = 0.2
 """Change of the share where one of the two resumed a whole average match and the other nothing."""

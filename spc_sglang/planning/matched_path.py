@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from spc_sglang.planning.mirror import Checkpoint, Node
+from spc_sglang.planning.node import Checkpoint, Node
 from spc_sglang.planning.observation import BUCKET_TOKENS
 
 

@@ -9,7 +9,7 @@ as ghosts, so that a class is not forgotten because it was never kept. Where LRU
 more, the states it would hold are kept out of the choice (`lru_guard`). Time is the number of
 admitted requests: two schedulers that see the same requests decide alike.
 
-Report to it, in this order for one request: `admitted`, then `grown` and `split` as the tree
+Report to it, in this order for one request: `admitted`, then `leaf` and `split` as the tree
 changes, `inserted` for each state, and after each insert, while the pool is over its limit,
 `choose_victim` and `evicted`. Choosing before inserting would let an end state that the insert
 supersedes look fresh.
@@ -35,7 +35,7 @@ from spc_sglang.planning.matched_path import (
     overlaps_inside,
     visits,
 )
-from spc_sglang.planning.mirror import Checkpoint, Handle, Kind, Mirror, Node, Path, pass_by
+from spc_sglang.planning.node import Checkpoint, Kind, Node, pass_by
 
 GHOSTS_PER_SLOT = 2
 EVICTIONS = ("value", "lru")
@@ -67,8 +67,7 @@ class Retention:
         self._clear()
 
     def _clear(self) -> None:
-        self.mirror = Mirror()
-        self._ghosts: dict[Handle, Checkpoint] = {}
+        self._ghosts: dict[Node, Checkpoint] = {}
         self._live: list[Checkpoint] = []
         capacity = max(self.slots, 8) + 1
         self._gap = np.zeros(capacity)
@@ -87,36 +86,21 @@ class Retention:
     def num_ghosts(self) -> int:
         return len(self._ghosts)
 
-    def knows(self, handle: Handle) -> bool:
-        """Whether a path reported so far holds this node."""
-        return handle in self.mirror
-
-    def is_live(self, handle: Handle) -> bool:
-        return handle in self.mirror and self.mirror[handle].is_live
-
-    def kind_of(self, handle: Handle) -> Kind:
-        """The kind of a live checkpoint."""
-        return self._live_checkpoint(handle).kind
-
     # ---- events
 
-    def admitted(self, path: Path, restored: Handle | None) -> Admitted:
-        """A request was admitted: its matched nodes, and the one it resumes from. O(path)."""
-        return self._admitted(self.mirror.follow(path, self.now + 1), restored)
+    def admitted(self, matched: Node | None, restored: Node | None) -> Admitted:
+        """A request was admitted: the deepest node it matched, and the one it resumes from.
 
-    def admitted_at(self, handle: Handle, restored: Handle | None) -> Admitted:
-        """`admitted` for the path to a known node. O(path)."""
-        return self._admitted(self.mirror.nodes_to(handle), restored)
-
-    def _admitted(self, nodes: Sequence[Node], restored: Handle | None) -> Admitted:
+        O(path).
+        """
+        nodes = [] if matched is None else matched.path()
         self.now += 1
         if self.now % HALVING_REQUESTS == 0:
             self.rates.halve()
         restore_depth = 0
         if restored is not None:
-            resumed = self._live_checkpoint(restored)
-            restore_depth = resumed.node.depth
-            self._used(resumed)
+            restore_depth = restored.depth
+            self._used(_live_checkpoint(restored))
         ghost = deepest_ghost(nodes, restore_depth)
         if ghost is not None:
             self._used(ghost)
@@ -134,22 +118,20 @@ class Retention:
         ghost_depth = None if ghost is None else ghost.node.depth
         return Admitted(ghost_depth, continues, earlier_visits, overlaps)
 
-    def grown(self, path: Path) -> None:
-        """The tree holds this path now; unknown nodes are this request's. Idempotent. O(path)."""
-        self.mirror.follow(path, self.now)
+    def leaf(self, node: Node, depth: int) -> None:
+        """The tree has a new leaf, at `depth` tokens: this request's text."""
+        node.depth, node.heated_at = depth, self.now
 
-    def leaf(self, handle: Handle, depth: int, parent: Handle | None) -> None:
-        """`grown` for one new leaf under a known node (None: the root). O(1)."""
-        self.mirror.add_leaf(handle, depth, parent, self.now)
+    def split(self, upper: Node, depth: int, lower: Node) -> None:
+        """The tree put the new node `upper` above `lower`: all that passed one passed both."""
+        assert 0 < depth < lower.depth, (depth, lower.depth)
+        upper.depth, upper.passes = depth, lower.passes
+        upper.heat, upper.heated_at = lower.heat, lower.heated_at
+        upper.live_below = int(lower.leads_to_live)
 
-    def split(self, handle: Handle, depth: int, child: Handle) -> None:
-        """The tree split the edge to `child`: the new node `handle` ends at `depth`."""
-        self.mirror.split(handle, depth, child)
-
-    def inserted(self, handle: Handle, kind: Kind) -> None:
-        """A state was stored at a known node. O(path + live checkpoints directly below)."""
-        node = self.mirror[handle]
-        assert not node.is_live, handle
+    def inserted(self, node: Node, kind: Kind) -> None:
+        """A state was stored at a node. O(path + live checkpoints directly below)."""
+        assert not node.is_live, node.depth
         if node.checkpoint is not None:
             self._forget_ghost(node.checkpoint)
         checkpoint = Checkpoint(node, kind, len(self._live), self.now, self.now)
@@ -164,10 +146,9 @@ class Retention:
         if above is not None:
             self._reclassify(above)
 
-    def evicted(self, handle: Handle, *, watch: bool = True) -> None:
+    def evicted(self, node: Node, *, watch: bool = True) -> None:
         """The state of a node is gone; its KV may stay. `watch` keeps it as a ghost."""
-        checkpoint = self._live_checkpoint(handle)
-        node = checkpoint.node
+        checkpoint = _live_checkpoint(node)
         self._book(checkpoint)
         self._remove_slot(checkpoint)
         self._count_below(node, -1)
@@ -179,22 +160,18 @@ class Retention:
         if above is not None:
             self._reclassify(above)
         if watch:
-            self._ghosts[handle] = checkpoint
+            self._ghosts[node] = checkpoint
             if len(self._ghosts) > GHOSTS_PER_SLOT * self.slots:
                 self._forget_ghost(next(iter(self._ghosts.values())))
         else:
             node.checkpoint = None
 
-    def forgotten(self, handle: Handle) -> None:
-        """The KV of a leaf left the tree, and with it its state or ghost."""
-        if handle not in self.mirror:
-            return
-        node = self.mirror[handle]
+    def forgotten(self, node: Node) -> None:
+        """A leaf left the tree, and with it its state or ghost."""
         if node.is_live:
-            self.evicted(handle, watch=False)
+            self.evicted(node, watch=False)
         elif node.checkpoint is not None:
             self._forget_ghost(node.checkpoint)
-        self.mirror.remove(handle)
 
     def flushed(self) -> None:
         """The whole tree is gone; the learnt rates stay."""
@@ -204,20 +181,20 @@ class Retention:
 
     # ---- queries
 
-    def value(self, handle: Handle) -> float:
+    def value(self, node: Node) -> float:
         """Tokens that keeping this live checkpoint is expected to save at the next request."""
-        slot = self._live_checkpoint(handle).slot
+        slot = _live_checkpoint(node).slot
         return float(self.scores()[slot])
 
     def choose_victim(
         self,
-        exclude: Collection[Handle] = (),
-        locked: Callable[[Handle], bool] | None = None,
-        queue_hits: Mapping[Handle, float] | None = None,
-    ) -> Handle | None:
-        """The live checkpoint of least value, or None if all are excluded or locked.
+        exclude: Collection[Node] = (),
+        locked: Callable[[Node], bool] | None = None,
+        queue_hits: Mapping[Node, float] | None = None,
+    ) -> Node | None:
+        """The node whose checkpoint has least value, or None if all are excluded or locked.
 
-        `queue_hits` adds hits that the waiting queue promises to a handle: the value becomes
+        `queue_hits` adds hits that the waiting queue promises to a node: the value becomes
         gap * (alpha / (b + age) + hits). What the guard keeps goes only where nothing else can.
         Ties go to the one inserted first. A few passes over S.
         """
@@ -228,8 +205,8 @@ class Retention:
         self,
         kind: Kind,
         gap: int,
-        locked: Callable[[Handle], bool] | None = None,
-        queue_hits: Mapping[Handle, float] | None = None,
+        locked: Callable[[Node], bool] | None = None,
+        queue_hits: Mapping[Node, float] | None = None,
     ) -> bool:
         """Whether a new checkpoint above another one is worth more than the state it replaces.
 
@@ -246,19 +223,19 @@ class Retention:
 
     def _cheapest(
         self,
-        exclude: Collection[Handle],
-        locked: Callable[[Handle], bool] | None,
-        queue_hits: Mapping[Handle, float] | None,
-    ) -> tuple[Handle, float] | None:
+        exclude: Collection[Node],
+        locked: Callable[[Node], bool] | None,
+        queue_hits: Mapping[Node, float] | None,
+    ) -> tuple[Node, float] | None:
         scores = self.scores()
         if queue_hits and self.eviction == "value":
-            for handle, hits in queue_hits.items():
-                if self.is_live(handle):
-                    slot = self._live_checkpoint(handle).slot
+            for node, hits in queue_hits.items():
+                if node.is_live:
+                    slot = _live_checkpoint(node).slot
                     scores[slot] += self._gap[slot] * hits
-        for handle in exclude:
-            if self.is_live(handle):
-                scores[self._live_checkpoint(handle).slot] = np.inf
+        for node in exclude:
+            if node.is_live:
+                scores[_live_checkpoint(node).slot] = np.inf
         guarded = self._is_guarded and self.guard.share > 0.0
         while scores.size:
             least = self._least(scores)
@@ -269,7 +246,7 @@ class Retention:
                 self._put_kept_last(scores)
                 guarded = False
                 continue
-            victim = self._live[slot].node.handle
+            victim = self._live[slot].node
             if locked is None or not locked(victim):
                 return victim, score
             scores[slot] = np.inf
@@ -312,11 +289,6 @@ class Retention:
         value /= age
         value *= self._gap[:live]
         return value
-
-    def _live_checkpoint(self, handle: Handle) -> Checkpoint:
-        checkpoint = self.mirror[handle].checkpoint
-        assert checkpoint is not None and checkpoint.slot >= 0, handle
-        return checkpoint
 
     def _used(self, checkpoint: Checkpoint) -> None:
         self._book(checkpoint)
@@ -409,5 +381,11 @@ class Retention:
 
     def _forget_ghost(self, ghost: Checkpoint) -> None:
         self._book(ghost)
-        del self._ghosts[ghost.node.handle]
+        del self._ghosts[ghost.node]
         ghost.node.checkpoint = None
+
+
+def _live_checkpoint(node: Node) -> Checkpoint:
+    checkpoint = node.checkpoint
+    assert checkpoint is not None and checkpoint.slot >= 0, node.depth
+    return checkpoint

@@ -14,10 +14,11 @@ import numpy as np
 
 from spc_sglang.planning.capture_policy import Extend
 from spc_sglang.planning.matched_path import Admitted
-from spc_sglang.planning.mirror import Handle, Kind, Path
+from spc_sglang.planning.node import Kind, Node
 from spc_sglang.planning.retention import Retention
 from spc_sglang.replay.evictions import Scores
 from spc_sglang.replay.trace import BLOCK_TOKENS, Trace
+from spc_sglang.replay.tree import RadixNode
 
 
 class Future:
@@ -61,16 +62,16 @@ class ClairvoyantRetention(Retention):
         """The request being served."""
         return self.now - 1
 
-    def admitted(self, path: Path, restored: Handle | None) -> Admitted:
-        told = super().admitted(path, restored)
-        for handle, _ in path:
-            if self.is_live(handle):
-                self._look_ahead(handle)
+    def admitted(self, matched: Node | None, restored: Node | None) -> Admitted:
+        told = super().admitted(matched, restored)
+        for node in [] if matched is None else matched.path():
+            if node.is_live:
+                self._look_ahead(node)
         return told
 
-    def inserted(self, handle: Handle, kind: Kind) -> None:
-        super().inserted(handle, kind)
-        self._look_ahead(handle)
+    def inserted(self, node: Node, kind: Kind) -> None:
+        super().inserted(node, kind)
+        self._look_ahead(node)
 
     def scores(self) -> Scores:
         live = len(self)
@@ -78,16 +79,15 @@ class ClairvoyantRetention(Retention):
 
     def choose_victim(
         self,
-        exclude: Collection[Handle] = (),
-        locked: Callable[[Handle], bool] | None = None,
-        queue_hits: Mapping[Handle, float] | None = None,
-    ) -> Handle | None:
+        exclude: Collection[Node] = (),
+        locked: Callable[[Node], bool] | None = None,
+        queue_hits: Mapping[Node, float] | None = None,
+    ) -> Node | None:
         return super().choose_victim((), locked, queue_hits)
 
-    def _look_ahead(self, handle: Handle) -> None:
-        assert isinstance(handle, int)
-        slot = self._live_checkpoint(handle).slot
-        self._last_use[slot] = self.future.next_use(handle, self.index)
+    def _look_ahead(self, node: Node) -> None:
+        assert isinstance(node, RadixNode) and node.checkpoint is not None
+        self._last_use[node.checkpoint.slot] = self.future.next_use(node.handle, self.index)
 
 
 @dataclass(frozen=True, slots=True)

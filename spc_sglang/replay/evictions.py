@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spc_sglang.planning.matched_path import Admitted
-from spc_sglang.planning.mirror import Handle, Kind, Path
+from spc_sglang.planning.node import Kind, Node
 from spc_sglang.planning.retention import Retention
 
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -31,25 +31,26 @@ class EntryLru(Lru):
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)
-        self._entry_of: dict[Handle, int] = {}
-        self._entries: dict[int, dict[Handle, None]] = {}
+        self._entry_of: dict[Node, int] = {}
+        self._entries: dict[int, dict[Node, None]] = {}
 
-    def admitted(self, path: Path, restored: Handle | None) -> Admitted:
-        told = super().admitted(path, restored)
+    def admitted(self, matched: Node | None, restored: Node | None) -> Admitted:
+        told = super().admitted(matched, restored)
         if restored is not None:
-            for handle in self._entries[self._entry_of[restored]]:
-                self._last_use[self._live_checkpoint(handle).slot] = self.now
+            for node in self._entries[self._entry_of[restored]]:
+                assert node.checkpoint is not None
+                self._last_use[node.checkpoint.slot] = self.now
         return told
 
-    def inserted(self, handle: Handle, kind: Kind) -> None:
-        super().inserted(handle, kind)
-        self._entry_of[handle] = self.now
-        self._entries.setdefault(self.now, {})[handle] = None
+    def inserted(self, node: Node, kind: Kind) -> None:
+        super().inserted(node, kind)
+        self._entry_of[node] = self.now
+        self._entries.setdefault(self.now, {})[node] = None
 
-    def evicted(self, handle: Handle, *, watch: bool = True) -> None:
-        super().evicted(handle, watch=watch)
-        entry = self._entry_of.pop(handle)
-        del self._entries[entry][handle]
+    def evicted(self, node: Node, *, watch: bool = True) -> None:
+        super().evicted(node, watch=watch)
+        entry = self._entry_of.pop(node)
+        del self._entries[entry][node]
         if not self._entries[entry]:
             del self._entries[entry]
 
@@ -61,13 +62,13 @@ class PathCapped(Lru):
         super().__init__(slots)
         self.per_path = per_path
 
-    def inserted(self, handle: Handle, kind: Kind) -> None:
-        super().inserted(handle, kind)
-        on_path = [self.mirror[handle]]
+    def inserted(self, node: Node, kind: Kind) -> None:
+        super().inserted(node, kind)
+        on_path = [node]
         while (above := on_path[-1].live_ancestor()) is not None:
             on_path.append(above)
-        for node in on_path[self.per_path :]:
-            self.evicted(node.handle, watch=False)
+        for shallow in on_path[self.per_path :]:
+            self.evicted(shallow, watch=False)
 
 
 class SegmentLength(Retention):

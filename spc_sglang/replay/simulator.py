@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spc_sglang.planning.capture_policy import Extend
+from spc_sglang.planning.node import Node
 from spc_sglang.planning.observation import Admission
 from spc_sglang.planning.presets import Policy
 from spc_sglang.replay.trace import BLOCK_TOKENS, NodeArray, Trace
@@ -39,7 +40,7 @@ class Simulator:
         self.policy = policy
         self.tree = RadixTree(trace.num_nodes, policy.retention, blocks)
         self.outcome = Outcome()
-        self._unread: set[int] = set()
+        self._unread: set[Node] = set()
 
     def run(self) -> Outcome:
         for index in range(len(self.trace)):
@@ -52,11 +53,11 @@ class Simulator:
         prompt = self.trace.prompt_blocks[index]
         resident = self.tree.overlap(path)
         overlap = min(resident, prompt)
-        if overlap:
-            self.tree.split_at(path, overlap)
-        matched = self.tree.as_path(self.tree.handles(path[:overlap]))
-        live = [(handle, depth) for handle, depth in matched if retention.is_live(handle)]
-        restored, restore_tokens = live[-1] if live else (None, 0)
+        matched = self.tree.split_at(path, overlap) if overlap else None
+        restored = None
+        if matched is not None:
+            restored = matched if matched.is_live else matched.live_ancestor()
+        restore_tokens = 0 if restored is None else restored.depth
         owner = int(self.tree.owner[path[overlap - 1]]) if overlap else None
         told = retention.admitted(matched, restored)
         self._observe(prompt, overlap, restore_tokens, owner, told.earlier_visits)
@@ -94,16 +95,18 @@ class Simulator:
             )
         )
 
-    def _book(self, prompt: int, overlap: int, restore_tokens: int, restored: object) -> None:
+    def _book(
+        self, prompt: int, overlap: int, restore_tokens: int, restored: Node | None
+    ) -> None:
         outcome = self.outcome
         outcome.prompt_tokens.append(prompt * BLOCK_TOKENS)
         outcome.matched_tokens.append(overlap * BLOCK_TOKENS)
         outcome.resumed_tokens.append(restore_tokens)
-        if restored in self._unread:
+        if restored is not None and restored in self._unread:
             self._unread.discard(restored)
             outcome.num_read_back += 1
 
-    def _capture(self, path: NodeArray, extend: Extend, restored: object) -> None:
+    def _capture(self, path: NodeArray, extend: Extend, restored: Node | None) -> None:
         """Insert each planned state, then evict while the pool is over its limit.
 
         A guess may go at once. (A server does not capture one that is worth less than its victim.)
@@ -115,17 +118,17 @@ class Simulator:
             self.policy.captures.proposals(extend), key=lambda proposal: proposal.depth
         )
         wanted = [(self.tree.split_at(path, p.depth // BLOCK_TOKENS), p.kind) for p in proposals]
-        retention.grown(self.tree.as_path(self.tree.handles(path)))
-        wanted = [(handle, kind) for handle, kind in wanted if not retention.is_live(handle)]
+        wanted = [(node, kind) for node, kind in wanted if not node.is_live]
         self.outcome.num_captures += len(wanted)
-        for handle, kind in wanted[-retention.slots :]:
-            retention.inserted(handle, kind)
-            self._unread.add(handle)
+        in_use = () if restored is None else (restored,)
+        for node, kind in wanted[-retention.slots :]:
+            retention.inserted(node, kind)
+            self._unread.add(node)
             while len(retention) > retention.slots:
-                kept = (restored,) if kind.is_guess else (handle, restored)
+                kept = in_use if kind.is_guess else (node, *in_use)
                 victim = retention.choose_victim(exclude=kept)
                 if victim is None:
-                    victim = handle
+                    victim = node
                 retention.evicted(victim)
                 self._unread.discard(victim)
         self.outcome.peak_live = max(self.outcome.peak_live, len(retention))

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
-from spc_sglang.planning.mirror import Path
+from spc_sglang.planning.node import Node
 from spc_sglang.planning.retention import Retention
 from spc_sglang.replay.trace import BLOCK_TOKENS, NodeArray
 
 
-@dataclass(slots=True)
-class _Edge:
+class RadixNode(Node):
     """The blocks of one radix node; its handle is the last of them."""
 
-    blocks: NodeArray
-    depth: int
-    parent: int
-    children: int = 0
-    used: int = 0
+    __slots__ = ("blocks", "handle", "used")
+
+    def __init__(self, blocks: NodeArray, parent: Node) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.handle = int(blocks[-1])
+        self.used = 0
+        self.parent = parent
+        parent.children[self.handle] = self
 
 
 class RadixTree:
     """Which blocks are resident, and the radix nodes over them; tells `retention` of changes.
 
-    A radix node is named by its deepest trie node. Beyond `kv_blocks` the least recently used
-    leaf goes (None: no limit).
+    Beyond `kv_blocks` the least recently used leaf goes (None: no limit).
     """
 
     def __init__(self, num_nodes: int, retention: Retention, kv_blocks: int | None) -> None:
@@ -34,83 +36,80 @@ class RadixTree:
         self.kv_blocks = kv_blocks
         self.owner = np.full(num_nodes, -1, dtype=np.int32)
         self.num_resident = 0
-        self._edge_of = np.full(num_nodes, -1, dtype=np.int32)
-        self._edges: dict[int, _Edge] = {}
+        self.root = Node()
+        self._node_of = np.full(num_nodes, -1, dtype=np.int32)
+        self._nodes: dict[int, RadixNode] = {}
         self._clock = 0
 
     def overlap(self, path: NodeArray) -> int:
         """Leading blocks of the path that are resident."""
-        missing = self._edge_of[path] < 0
+        missing = self._node_of[path] < 0
         return int(missing.argmax()) if missing.any() else len(path)
 
-    def handles(self, path: NodeArray) -> NodeArray:
-        """The radix nodes on a resident path."""
-        on_path: NodeArray = path[self._edge_of[path] == path]
-        return on_path
+    def on_path(self, path: NodeArray) -> Iterator[RadixNode]:
+        """The radix nodes that end on a resident path."""
+        for handle in path[self._node_of[path] == path].tolist():
+            yield self._nodes[handle]
 
-    def as_path(self, handles: NodeArray) -> Path:
-        """Handles with their depths in tokens."""
-        edges = self._edges
-        return [(h, edges[h].depth * BLOCK_TOKENS) for h in handles.tolist()]
-
-    def split_at(self, path: NodeArray, depth: int) -> int:
-        """Make the resident path's node at `depth` blocks a radix node; returns its handle."""
+    def split_at(self, path: NodeArray, depth: int) -> RadixNode:
+        """Make the resident path's node at `depth` blocks a radix node."""
         handle = int(path[depth - 1])
-        child = int(self._edge_of[handle])
-        if child == handle:
-            return handle
-        lower = self._edges[child]
-        cut = len(lower.blocks) - (lower.depth - depth)
-        upper = _Edge(lower.blocks[:cut], depth, lower.parent, 1, lower.used)
-        lower.blocks, lower.parent = lower.blocks[cut:], handle
-        self._edges[handle] = upper
-        self._edge_of[upper.blocks] = handle
-        if self.retention.knows(child):
-            self.retention.split(handle, depth * BLOCK_TOKENS, child)
-        return handle
+        lower = self._nodes[int(self._node_of[handle])]
+        if lower.handle == handle:
+            return lower
+        assert lower.parent is not None
+        cut = len(lower.blocks) - (lower.depth // BLOCK_TOKENS - depth)
+        del lower.parent.children[lower.handle]
+        upper = RadixNode(lower.blocks[:cut], lower.parent)
+        upper.used = lower.used
+        upper.children[lower.handle] = lower
+        lower.blocks, lower.parent = lower.blocks[cut:], upper
+        self._nodes[handle] = upper
+        self._node_of[upper.blocks] = handle
+        self.retention.split(upper, depth * BLOCK_TOKENS, lower)
+        return upper
 
     def grow(self, path: NodeArray, overlap: int, request: int) -> None:
         """Add the blocks beyond `overlap`, owned by `request`."""
         if overlap == len(path):
             return
-        blocks, handle = path[overlap:], int(path[-1])
-        parent = int(path[overlap - 1]) if overlap else -1
-        self._edges[handle] = _Edge(blocks, len(path), parent)
-        if parent >= 0:
-            self._edges[parent].children += 1
-        self._edge_of[blocks] = handle
+        blocks = path[overlap:]
+        parent = self._nodes[int(path[overlap - 1])] if overlap else self.root
+        leaf = RadixNode(blocks, parent)
+        self._nodes[leaf.handle] = leaf
+        self._node_of[blocks] = leaf.handle
         self.owner[blocks] = request
         self.num_resident += len(blocks)
+        self.retention.leaf(leaf, len(path) * BLOCK_TOKENS)
 
     def touch(self, path: NodeArray) -> None:
         """The path is the most recently used."""
         self._clock += 1
         if self.kv_blocks is not None:
-            for handle in self.handles(path).tolist():
-                self._edges[handle].used = self._clock
+            for node in self.on_path(path):
+                node.used = self._clock
 
     def shrink(self) -> None:
         """Evict least recently used leaves until the limit holds; never the path just used."""
         if self.kv_blocks is None or self.num_resident <= self.kv_blocks:
             return
         leaves = sorted(
-            (edge.used, handle) for handle, edge in self._edges.items() if not edge.children
+            (node.used, node.handle) for node in self._nodes.values() if not node.children
         )
-        for used, leaf in leaves:
-            handle = leaf
-            while handle >= 0 and self._edges[handle].children == 0 and used < self._clock:
+        for used, handle in leaves:
+            leaf: Node = self._nodes[handle]
+            while isinstance(leaf, RadixNode) and not leaf.children and used < self._clock:
                 if self.num_resident <= self.kv_blocks:
                     return
-                handle = self._drop(handle, used)
+                leaf = self._drop(leaf, used)
 
-    def _drop(self, handle: int, used: int) -> int:
-        """Remove a leaf; returns its parent if that became a leaf used no later, else -1."""
-        edge = self._edges.pop(handle)
-        self._edge_of[edge.blocks] = -1
-        self.num_resident -= len(edge.blocks)
-        self.retention.forgotten(handle)
-        if edge.parent < 0:
-            return -1
-        parent = self._edges[edge.parent]
-        parent.children -= 1
-        return edge.parent if parent.used <= used else -1
+    def _drop(self, leaf: RadixNode, used: int) -> Node:
+        """Remove a leaf; returns its parent if that was used no later, else the root."""
+        del self._nodes[leaf.handle]
+        self._node_of[leaf.blocks] = -1
+        self.num_resident -= len(leaf.blocks)
+        self.retention.forgotten(leaf)
+        parent = leaf.parent
+        assert parent is not None
+        del parent.children[leaf.handle]
+        return parent if isinstance(parent, RadixNode) and parent.used <= used else self.root

@@ -57,11 +57,14 @@ def main() -> None:
 
 def take_the_long_ways(kv_eviction: str) -> None:
     """SGLang's Python tree core, inserts from its root, and its own eviction of KV."""
+    from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
+
     from spc_sglang.adapter import tree_core
     from spc_sglang.adapter.below_own_node import BelowOwnNode
     from spc_sglang.adapter.radix_cache import SpcRadixCache
 
     tree_core.select = lambda params: setattr(params, "tree_core_backend", "python")
+    UnifiedTreeCore._new_node = tree_core.SpcTreeCore._new_node  # the policy watches these only
     BelowOwnNode.takes_short_ways = property(lambda _: kv_eviction == "lru")
     BelowOwnNode._stored_below = stored_from_the_root
     SpcRadixCache._evicts_itself = lambda _, params: params.num_tokens == 0

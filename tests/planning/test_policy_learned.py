@@ -19,7 +19,7 @@ from spc_sglang.planning.learned import (
     PlannedCaptures,
     Proposal,
 )
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 from spc_sglang.planning.observation import Admission, Observations, WeightedHistogram
 
 

@@ -8,20 +8,22 @@ from pathlib import Path
 import pytest
 
 from spc_sglang.planning.capture_policy import Extend
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 from spc_sglang.planning.observation import Admission
 from spc_sglang.planning.presets import PRESETS, Policy, PolicyOptions, build
 from spc_sglang.planning.saved_state import load, save
+from tests.planning.by_handle import ByHandle
 
 
 def taught() -> Policy:
     policy = build(PRESETS["spc"], slots=4)
     for _ in range(20):
-        policy.retention.admitted([], None)
+        policy.retention.admitted(None, None)
         policy.observations.add(Admission(8000, 3000, 0, owner_prompt=4000))
-    policy.retention.grown([("a", 640)])
-    policy.retention.inserted("a", Kind.GUESS)
-    policy.retention.admitted([("a", 640)], "a")
+    tree = ByHandle(policy.retention)
+    tree.grown([("a", 640)])
+    tree.inserted("a", Kind.GUESS)
+    tree.admitted([("a", 640)], "a")
     return policy
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from spc_sglang.planning.learned import Nothing, PlannedCaptures
-from spc_sglang.planning.mirror import Kind
+from spc_sglang.planning.node import Kind
 from spc_sglang.planning.observation import Observations
 from spc_sglang.planning.presets import Policy
 from spc_sglang.planning.retention import Retention
@@ -25,6 +25,7 @@ from spc_sglang.replay.evictions import (
 from spc_sglang.replay.schedules import Blocks, End
 from spc_sglang.replay.simulator import Simulator
 from spc_sglang.replay.trace import BLOCK_TOKENS, Request, Trace
+from tests.planning.by_handle import ByHandle
 
 Prompt = list[str]
 
@@ -176,9 +177,10 @@ def test_a_full_hit_refreshes_its_kv() -> None:
 @pytest.mark.parametrize("retention", [Marconi(2, alpha=10.0), SegmentLength(2)])
 def test_other_engines_evict_by_their_own_score(retention: Retention) -> None:
     """Nothing of ours takes part: our guard would let the one go that was stored first."""
-    for handle, depth in (("long", 6400), ("short", 64)):
-        retention.admitted([], None)
-        retention.grown([(handle, depth)])
-        retention.inserted(handle, Kind.TAIL)
+    tree = ByHandle(retention)
+    for name, depth in (("long", 6400), ("short", 64)):
+        tree.admitted([], None)
+        tree.grown([(name, depth)])
+        tree.inserted(name, Kind.TAIL)
     retention.guard.share = 1.0
-    assert retention.choose_victim() == "short"
+    assert tree.choose_victim() == "short"
