@@ -64,7 +64,7 @@ class BelowOwnNode(UnifiedRadixCache):
         if not depth or depth > known or depth % self.page_size:
             return
         tracked = pool.get_mamba_ping_pong_keep_idx(req)
-        params.mamba_value = kv.mamba_ping_pong_track_buffer[tracked].unsqueeze(-1).clone()
+        params.mamba_value = kv.mamba_ping_pong_track_buffer[tracked : tracked + 1].clone()
         if not self._stored_below(req, depth, params).mamba_exist:
             slot = self.components[ComponentType.MAMBA]._alloc_mamba_slot()
             pool.set_mamba_ping_pong_slot(req, tracked, slot[0])

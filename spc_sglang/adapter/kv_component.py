@@ -34,6 +34,12 @@ class KvComponent(FullComponent):
         value = node.component_data[self.component_type].value
         return 0 if value is None else int(value.numel())
 
+    def redistribute_on_node_split(self, new_parent: Any, child: Any) -> None:
+        upper, lower = (node.component_data[self.component_type] for node in (new_parent, child))
+        cut = len(new_parent.key)
+        upper.lock_ref = lower.lock_ref
+        upper.value, lower.value = lower.value[:cut].clone(), lower.value[cut:].clone()
+
     # ---- locks
 
     def acquire_component_lock(self, node: Any, result: Any, lock_host: bool = False) -> Any:

@@ -213,9 +213,26 @@ class SpcTreeCore(UnifiedTreeCore):
         return node
 
     def _split_node(self, key: RadixKey, child: Any, split_len: int) -> tuple[TreeNode, Any]:
-        upper, action = super()._split_node(key, child, split_len)
+        """Less what only a host tier needs, and looking for leaves, which stay what they were."""
+        if self.tlru_bookkeeping or child.event_hash_value is not None:
+            upper, action = super()._split_node(key, child, split_len)
+            upper.token_ids, child.token_ids = upper.key.token_ids, child.key.token_ids
+            return upper, action
+        child_key, parent = _child_keys(key, self.page_size), child.parent
+        upper = self._new_node(child.priority)
+        upper.creation_time, upper.parent = child.creation_time, parent
+        if child.hit_count:
+            upper.hit_count = child.hit_count
+        if child.rotation_base is not None:
+            upper.rotation_base = child.rotation_base
+        upper.key, child.key = key[:split_len], key[split_len:]
         upper.token_ids, child.token_ids = upper.key.token_ids, child.key.token_ids
-        return upper, action
+        upper.children[child_key(split_len)] = child
+        parent.children[child_key(0)] = child.parent = upper
+        for component in self.components:
+            component.redistribute_on_node_split(upper, child)
+        child.last_access_time = get_and_increase_time_counter()
+        return upper, None
 
     def _remove_leaf_from_parent(self, node: Any) -> None:
         super()._remove_leaf_from_parent(node)

@@ -48,9 +48,9 @@ class Checkpoint:
 
     node: Node
     kind: Kind
-    slot: int
     last_use: int
     booked: int
+    slot: int = -1
     of_class: int = 0
 
 
@@ -125,9 +125,17 @@ class Node:
                 stack.extend(node.children.values())
 
 
-def pass_by(nodes: Iterable[Node], now: int) -> None:
-    """One more request went through."""
+def pass_by(nodes: Iterable[Node], now: int) -> list[Node]:
+    """One more request went through; returns the nodes that now have seen 2^k + 1 of them."""
+    past_power, heated_at, decay = [], now, 1.0
     for node in nodes:
-        node.passes += 1
-        node.heat = node.heat * exp2((node.heated_at - now) / HEAT_HALF_LIFE_REQUESTS) + 1.0
+        passes = node.passes
+        node.passes = passes + 1
+        if passes & (passes - 1) == 0:
+            past_power.append(node)
+        if node.heated_at != heated_at:  # often the same request went through several
+            heated_at = node.heated_at
+            decay = exp2((heated_at - now) / HEAT_HALF_LIFE_REQUESTS)
+        node.heat = node.heat * decay + 1.0
         node.heated_at = now
+    return past_power

@@ -27,6 +27,7 @@ from spc_sglang.planning.class_rates import (
     class_of,
     clock_offset,
 )
+from spc_sglang.planning.live_states import LiveStates, Scores
 from spc_sglang.planning.lru_guard import LruGuard
 from spc_sglang.planning.matched_path import (
     Admitted,
@@ -39,7 +40,6 @@ from spc_sglang.planning.node import Checkpoint, Kind, Node, pass_by
 
 GHOSTS_PER_SLOT = 2
 EVICTIONS = ("value", "lru")
-_GROWTH = 2
 _KEPT = 1e12
 """Above any value: goes only if nothing else can, the least recently touched first."""
 
@@ -68,19 +68,11 @@ class Retention:
 
     def _clear(self) -> None:
         self._ghosts: dict[Node, Checkpoint] = {}
-        self._live: list[Checkpoint] = []
-        capacity = max(self.slots, 8) + 1
-        self._gap = np.zeros(capacity)
-        self._last_use = np.zeros(capacity)
-        self._class = np.zeros(capacity, dtype=np.int64)
-        self._order = np.zeros(capacity, dtype=np.int64)
-        self._touched = np.zeros(capacity, dtype=np.int64)
-        self._value, self._age = np.zeros(capacity), np.zeros(capacity)
-        self._inserts = 0
+        self.live = LiveStates(self.slots)
 
     def __len__(self) -> int:
         """Live checkpoints."""
-        return len(self._live)
+        return len(self.live)
 
     @property
     def num_ghosts(self) -> int:
@@ -108,12 +100,9 @@ class Retention:
         if nodes and self._is_guarded:
             self._compare_with_lru(nodes, restore_depth)
         earlier_visits = visits(nodes)
-        pass_by(nodes, self.now)
-        for node in nodes:
-            # the class holds ceil log2 of passes, which changes only past a power of two
-            if (node.passes - 1) & (node.passes - 2) == 0 and node.is_live:
-                assert node.checkpoint is not None
-                self._classify(node.checkpoint)
+        for node in pass_by(nodes, self.now):
+            if node.is_live:  # its class holds ceil log2 of passes
+                self._classify(_live_checkpoint(node))
         overlaps = overlaps_inside(nodes, restore_depth)
         ghost_depth = None if ghost is None else ghost.node.depth
         return Admitted(ghost_depth, continues, earlier_visits, overlaps)
@@ -134,9 +123,9 @@ class Retention:
         assert not node.is_live, node.depth
         if node.checkpoint is not None:
             self._forget_ghost(node.checkpoint)
-        checkpoint = Checkpoint(node, kind, len(self._live), self.now, self.now)
-        node.checkpoint = checkpoint
-        self._append(checkpoint)
+        node.checkpoint = checkpoint = Checkpoint(node, kind, self.now, self.now)
+        self.live.append(checkpoint, self.now)
+        self._classify(checkpoint)
         if kind.is_tail:
             node.ended = True
             self._touch(node)
@@ -150,13 +139,13 @@ class Retention:
         """The state of a node is gone; its KV may stay. `watch` keeps it as a ghost."""
         checkpoint = _live_checkpoint(node)
         self._book(checkpoint)
-        self._remove_slot(checkpoint)
+        self.live.remove(checkpoint)
         self._count_below(node, -1)
         above = node.live_ancestor()
         depth_above = 0 if above is None else above.depth
         for below in node.live_fringe():
             assert below.checkpoint is not None
-            self._gap[below.checkpoint.slot] = below.depth - depth_above
+            self.live.gap[below.checkpoint.slot] = below.depth - depth_above
         if above is not None:
             self._reclassify(above)
         if watch:
@@ -175,7 +164,7 @@ class Retention:
 
     def flushed(self) -> None:
         """The whole tree is gone; the learnt rates stay."""
-        for checkpoint in [*self._live, *self._ghosts.values()]:
+        for checkpoint in [*self.live.checkpoints, *self._ghosts.values()]:
             self._book(checkpoint)
         self._clear()
 
@@ -232,70 +221,44 @@ class Retention:
             for node, hits in queue_hits.items():
                 if node.is_live:
                     slot = _live_checkpoint(node).slot
-                    scores[slot] += self._gap[slot] * hits
+                    scores[slot] += self.live.gap[slot] * hits
         for node in exclude:
             if node.is_live:
                 scores[_live_checkpoint(node).slot] = np.inf
         guarded = self._is_guarded and self.guard.share > 0.0
         while scores.size:
-            least = self._least(scores)
+            least = self.live.least(scores)
             if least is None:
                 return None
             slot, score = least
-            if guarded and self.guard.keeps(self._touched[slot]):
+            if guarded and self.guard.keeps(self.live.touched[slot]):
                 self._put_kept_last(scores)
                 guarded = False
                 continue
-            victim = self._live[slot].node
+            victim = self.live.checkpoints[slot].node
             if locked is None or not locked(victim):
                 return victim, score
             scores[slot] = np.inf
         return None
 
-    def _put_kept_last(self, scores: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+    def _put_kept_last(self, scores: Scores) -> None:
         """What the guard keeps goes after all else, the least recently touched first."""
-        touched = self._touched[: len(self._live)]
+        touched = self.live.touched[: len(self)]
         kept = self.guard.keeps(touched) & np.isfinite(scores)
         scores[kept] = _KEPT + touched[kept]
 
-    def _least(
-        self, scores: np.ndarray[tuple[int], np.dtype[np.float64]]
-    ) -> tuple[int, float] | None:
-        """The slot of least score and that score, of equal ones the one inserted first.
-
-        None if all are infinite.
-        """
-        slot = int(scores.argmin())
-        least = float(scores[slot])
-        if least == np.inf:
-            return None
-        scores[slot] = np.inf
-        others = scores.min()
-        scores[slot] = least
-        if others > least:  # the usual case: one pass more instead of collecting ties
-            return slot, least
-        ties = np.flatnonzero(scores == least)
-        return int(ties[self._order[ties].argmin()]), least
-
-    def scores(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def scores(self) -> Scores:
         """Values by slot, `[live]`; the least one goes first. The next call overwrites them."""
-        live = len(self._live)
-        value, age = self._value[:live], self._age[:live]  # kept: no memory is touched anew
         if self.eviction == "lru":
-            np.copyto(value, self._last_use[:live])
-            return value
-        np.take(self.rates.rates, self._class[:live], out=value, mode="clip")
-        np.subtract(self.rates.offset + self.now, self._last_use[:live], out=age)
-        value /= age
-        value *= self._gap[:live]
-        return value
+            return self.live.last_use[: len(self)].copy()
+        return self.live.values(self.rates.rates, self.rates.offset + self.now)
 
     def _used(self, checkpoint: Checkpoint) -> None:
         self._book(checkpoint)
         self.rates.hit(checkpoint.of_class)
         checkpoint.last_use = self.now
         if checkpoint.slot >= 0:
-            self._last_use[checkpoint.slot] = self.now
+            self.live.last_use[checkpoint.slot] = self.now
 
     @property
     def _is_guarded(self) -> bool:
@@ -315,7 +278,7 @@ class Retention:
         self.guard.touch(node)
         if node.is_live:
             assert node.checkpoint is not None
-            self._touched[node.checkpoint.slot] = node.touched
+            self.live.touched[node.checkpoint.slot] = node.touched
 
     def _book(self, checkpoint: Checkpoint) -> None:
         born = checkpoint.last_use
@@ -333,14 +296,14 @@ class Retention:
         checkpoint.of_class = class_of(
             kind, checkpoint_below=node.live_below > 0, passes=node.passes
         )
-        self._class[checkpoint.slot] = checkpoint.of_class
+        self.live.of_class[checkpoint.slot] = checkpoint.of_class
 
     def _set_gaps(self, node: Node, above: Node | None) -> None:
         assert node.checkpoint is not None
-        self._gap[node.checkpoint.slot] = node.depth - (0 if above is None else above.depth)
+        self.live.gap[node.checkpoint.slot] = node.depth - (0 if above is None else above.depth)
         for below in node.live_fringe():
             assert below.checkpoint is not None
-            self._gap[below.checkpoint.slot] = below.depth - node.depth
+            self.live.gap[below.checkpoint.slot] = below.depth - node.depth
 
     def _count_below(self, node: Node, change: int) -> None:
         """A node became live (+1) or stopped being so (-1). O(nodes that this changes)."""
@@ -353,31 +316,6 @@ class Retention:
             if led_before and above.leads_to_live:
                 break
             above = above.parent
-
-    def _append(self, checkpoint: Checkpoint) -> None:
-        slot = checkpoint.slot
-        if slot == len(self._gap):
-            for name in ("_gap", "_last_use", "_class", "_order", "_touched", "_value", "_age"):
-                array = getattr(self, name)
-                setattr(self, name, np.resize(array, _GROWTH * slot))
-        self._live.append(checkpoint)
-        self._last_use[slot] = self.now
-        self._touched[slot] = checkpoint.node.touched
-        self._order[slot] = self._inserts
-        self._inserts += 1
-        self._classify(checkpoint)
-
-    def _remove_slot(self, checkpoint: Checkpoint) -> None:
-        """Keep the arrays dense: the last slot moves into the hole."""
-        slot, moved = checkpoint.slot, self._live.pop()
-        checkpoint.slot = -1
-        if moved is checkpoint:
-            return
-        last = moved.slot
-        for array in (self._gap, self._last_use, self._class, self._order, self._touched):
-            array[slot] = array[last]
-        self._live[slot] = moved
-        moved.slot = slot
 
     def _forget_ghost(self, ghost: Checkpoint) -> None:
         self._book(ghost)

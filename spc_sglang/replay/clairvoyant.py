@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from spc_sglang.planning.capture_policy import Extend
+from spc_sglang.planning.live_states import Scores
 from spc_sglang.planning.matched_path import Admitted
 from spc_sglang.planning.node import Kind, Node
 from spc_sglang.planning.retention import Retention
-from spc_sglang.replay.evictions import Scores
 from spc_sglang.replay.trace import BLOCK_TOKENS, Trace
 from spc_sglang.replay.tree import RadixNode
 
@@ -75,7 +75,7 @@ class ClairvoyantRetention(Retention):
 
     def scores(self) -> Scores:
         live = len(self)
-        return self._gap[:live] / (self._last_use[:live] - self.index)
+        return self.live.gap[:live] / (self.live.last_use[:live] - self.index)
 
     def choose_victim(
         self,
@@ -87,7 +87,7 @@ class ClairvoyantRetention(Retention):
 
     def _look_ahead(self, node: Node) -> None:
         assert isinstance(node, RadixNode) and node.checkpoint is not None
-        self._last_use[node.checkpoint.slot] = self.future.next_use(node.handle, self.index)
+        self.live.last_use[node.checkpoint.slot] = self.future.next_use(node.handle, self.index)
 
 
 @dataclass(frozen=True, slots=True)

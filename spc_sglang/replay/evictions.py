@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from spc_sglang.planning.live_states import Scores
 from spc_sglang.planning.matched_path import Admitted
 from spc_sglang.planning.node import Kind, Node
 from spc_sglang.planning.retention import Retention
-
-Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 class Lru(Retention):
@@ -23,7 +22,7 @@ class Fifo(Lru):
     """Oldest first, used or not."""
 
     def scores(self) -> Scores:
-        return self._order[: len(self)].astype(np.float64)
+        return self.live.order[: len(self)].astype(np.float64)
 
 
 class EntryLru(Lru):
@@ -39,7 +38,7 @@ class EntryLru(Lru):
         if restored is not None:
             for node in self._entries[self._entry_of[restored]]:
                 assert node.checkpoint is not None
-                self._last_use[node.checkpoint.slot] = self.now
+                self.live.last_use[node.checkpoint.slot] = self.now
         return told
 
     def inserted(self, node: Node, kind: Kind) -> None:
@@ -79,8 +78,8 @@ class SegmentLength(Retention):
 
     def scores(self) -> Scores:
         live = len(self)
-        return self.weight * _scaled(self._gap[:live]) + (1.0 - self.weight) * _scaled(
-            self._last_use[:live]
+        return self.weight * _scaled(self.live.gap[:live]) + (1.0 - self.weight) * _scaled(
+            self.live.last_use[:live]
         )
 
 
@@ -99,9 +98,11 @@ class Marconi(Retention):
 
     def scores(self) -> Scores:
         live = len(self)
-        score = _scaled(self._last_use[:live]) + self.alpha * _scaled(self._gap[:live])
+        score = _scaled(self.live.last_use[:live]) + self.alpha * _scaled(self.live.gap[:live])
         branching = np.fromiter(
-            (len(checkpoint.node.children) > 1 for checkpoint in self._live), np.bool_, live
+            (len(checkpoint.node.children) > 1 for checkpoint in self.live.checkpoints),
+            np.bool_,
+            live,
         )
         return score + 1e6 * branching
 

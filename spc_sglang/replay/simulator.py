@@ -95,9 +95,7 @@ class Simulator:
             )
         )
 
-    def _book(
-        self, prompt: int, overlap: int, restore_tokens: int, restored: Node | None
-    ) -> None:
+    def _book(self, prompt: int, overlap: int, restore_tokens: int, restored: Node | None) -> None:
         outcome = self.outcome
         outcome.prompt_tokens.append(prompt * BLOCK_TOKENS)
         outcome.matched_tokens.append(overlap * BLOCK_TOKENS)
