@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 import urllib.request
@@ -12,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from spc_sglang.adapter.cpu import server
-from spc_sglang.adapter.cpu.server import CpuServerConfig, ServerStartError, running_server
+from spc_sglang.adapter.cpu.server import (
+    CpuServerConfig,
+    ServerStartError,
+    held_port,
+    running_server,
+)
 
 ANSWERS = """
 import http.server, subprocess, sys
@@ -75,8 +81,23 @@ def test_wrong_values_are_refused() -> None:
     """An unknown strategy and a command line without a port name the value and the fix."""
     with pytest.raises(ValueError, match="'extra' is not one of no_buffer"):
         CpuServerConfig(Path("m"), mamba_radix_cache_strategy="extra")
-    with pytest.raises(ValueError, match="find_free_port"):
+    with pytest.raises(ValueError, match="held_port"):
         CpuServerConfig(Path("m")).command()
+
+
+def test_a_held_port_is_the_servers() -> None:
+    """Nobody else is given or can take the port, before the server listens there or after."""
+    with held_port() as port, socket.socket() as other, socket.socket() as listening:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, _ = listening.accept()
+            with accepted:
+                accepted.sendall(b"here")
+                assert client.recv(4) == b"here"
 
 
 def test_the_whole_process_group_ends(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -88,7 +88,7 @@ class CpuServerConfig:
     def command(self) -> list[str]:
         """The server's command line; `port` must not be 0 here."""
         if self.port == 0:
-            raise ValueError("port 0 has no command line: choose one with find_free_port()")
+            raise ValueError("port 0 has no command line: hold one with held_port()")
         arguments = [sys.executable, "-m", "sglang.launch_server"]
         for name, value in self.engine_kwargs().items():
             arguments.append("--" + name.replace("_", "-"))
@@ -137,10 +137,12 @@ def running_server(config: CpuServerConfig, log_path: Path) -> Iterator[ServerHa
 
     Raises ServerStartError if it ends before it is ready, or is not ready within READY_LIMIT_S.
     """
-    if config.port == 0:
-        config = replace(config, port=find_free_port())
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, log_path.open("wb") as log:
+    with ExitStack() as stack:
+        if config.port == 0:
+            config = replace(config, port=stack.enter_context(held_port()))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        log = stack.enter_context(log_path.open("wb"))
         process = subprocess.Popen(
             config.command(),
             env=config.environment(),
@@ -159,12 +161,19 @@ def running_server(config: CpuServerConfig, log_path: Path) -> Iterator[ServerHa
             _stop(process)
 
 
-def find_free_port() -> int:
-    """A port of the loopback interface that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A free port of the loopback interface that only a server told of it takes inside the block.
+
+    Between a look for a free port and the server's own bind, minutes on a slow machine, the
+    kernel may give the port to any other socket. A bound socket that never listens keeps it
+    from that, while SO_REUSEADDR, which SGLang's server sets too, lets one server listen there.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        yield port
 
 
 def _die_with_parent() -> None:
