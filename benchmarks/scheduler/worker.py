@@ -74,9 +74,9 @@ def watch_policy(world: World, clock: Clock) -> Callable[[], None]:
     return lambda: [end() for end in ends] and None
 
 
-def begin(world: World, ids: array[int]) -> Any:
+def begin(world: World, ids: array[int], extra_key: str | None = None) -> Any:
     """The scheduler's part of a request from its match to the end of its prefill."""
-    req = world.request(ids)
+    req = world.request(ids, extra_key)
     world.admit(req)
     batch = world.batch(req)
     batch.prepare_for_extend()

@@ -43,7 +43,13 @@ class World:
     """One cache and the life of requests on it; `backend` is None for stock or "spc"."""
 
     def __init__(
-        self, model: Path, sizes: Sizes, backend: str | None, *, kv_eviction: str = "lru"
+        self,
+        model: Path,
+        sizes: Sizes,
+        backend: str | None,
+        *,
+        kv_eviction: str = "lru",
+        kv_events: bool = False,
     ) -> None:
         from sglang.srt.configs.model_config import ModelConfig
         from sglang.srt.mem_cache.cache_init_params import CacheInitParams
@@ -60,6 +66,7 @@ class World:
             page_size=1,
             eviction_policy=kv_eviction,
             enable_mamba_extra_buffer=True,
+            enable_kv_cache_events=kv_events,
         )
         self.cache = _cache(server_args, params, self.config, backend)
         self._requests = 0
@@ -68,15 +75,17 @@ class World:
     def live_states(self) -> int:
         return int(self.cache.mamba_evictable_size() + self.cache.mamba_protected_size())
 
-    def request(self, ids: array[int]) -> Any:
-        """A request as the scheduler receives it."""
+    def request(self, ids: array[int], extra_key: str | None = None) -> Any:
+        """A request as the scheduler receives it; another extra key shares no KV."""
         from sglang.srt.managers.schedule_batch import Req
         from sglang.srt.sampling.sampling_params import SamplingParams
 
         self._requests += 1
         parameters = SamplingParams(max_new_tokens=4, temperature=0.0)
         parameters.normalize(None)
-        return Req(f"r{self._requests}", "", ids, parameters, vocab_size=self.config.vocab_size)
+        vocabulary = self.config.vocab_size
+        name = f"r{self._requests}"
+        return Req(name, "", ids, parameters, extra_key=extra_key, vocab_size=vocabulary)
 
     def admit(self, req: Any) -> None:
         """Match the prompt and lock what it resumes from."""

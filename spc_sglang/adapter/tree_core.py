@@ -214,7 +214,7 @@ class SpcTreeCore(UnifiedTreeCore):
 
     def _split_node(self, key: RadixKey, child: Any, split_len: int) -> tuple[TreeNode, Any]:
         """Less what only a host tier needs, and looking for leaves, which stay what they were."""
-        if self.tlru_bookkeeping or child.event_hash_value is not None:
+        if self.tlru_bookkeeping or child.hash_value is not None:  # set where KV events are
             upper, action = super()._split_node(key, child, split_len)
             upper.token_ids, child.token_ids = upper.key.token_ids, child.key.token_ids
             return upper, action

@@ -35,13 +35,15 @@ class NodeData:
     )
 
     def __init__(self) -> None:
-        self.value = self.host_value = self.session_ids = self._metadata = None
+        self.value = self.host_value = self.session_ids = None
+        self._metadata: dict[str, Any] | None = None
         self.lock_ref = self.host_lock_ref = self.session_ref = 0
 
     @property
     def metadata(self) -> dict[str, Any]:
         """Made when first asked for: only a host tier and sliding windows use it."""
-        self._metadata = self._metadata or {}
+        if self._metadata is None:
+            self._metadata = {}
         return self._metadata
 
 

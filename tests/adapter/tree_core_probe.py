@@ -1,8 +1,9 @@
 """Runs in a process of its own: one request stream, described after every request.
 
-python -m tests.adapter.tree_core_probe shorter|upstream MODELDIR KV_EVICTION
+python -m tests.adapter.tree_core_probe shorter|upstream MODELDIR KV_EVICTION [--events]
 
-Up to three requests run at once; some leave without storing anything.
+Up to three requests run at once; some leave without storing anything. With --events the tree also
+publishes what happens to its KV.
 """
 
 from __future__ import annotations
@@ -25,30 +26,35 @@ REQUESTS = 300
 MOST_RUNNING = 3
 GIVEN_UP = 0.2
 IDLE_EVERY = 20
+OF_A_TENANT = 0.3
+"""These requests have an extra key, which shares nothing with the others."""
 SIZES = Sizes(slots=24, kv_tokens=12_000, context_tokens=4096)
 
 
 def main() -> None:
     which, model, kv_eviction = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    kv_events = "--events" in sys.argv
     load_sglang()
     from sglang.srt.mem_cache.unified_cache.components import ComponentType
 
     if which == "upstream":
         take_the_long_ways(kv_eviction)
-    world = World(model, SIZES, "spc", kv_eviction=kv_eviction)
+    world = World(model, SIZES, "spc", kv_eviction=kv_eviction, kv_events=kv_events)
     rng, running, facts = random.Random(5), [], []
     for number, ids in enumerate(prompts(random.Random(7)), start=1):
-        running.append(begin(world, ids))
+        running.append(begin(world, ids, "tenant" if rng.random() < OF_A_TENANT else None))
         resumed = int(running[-1].prefix_len)
         while len(running) == MOST_RUNNING or (running and rng.random() < 0.5):
             end(world, rng, running.pop(rng.randrange(len(running))))
-        facts.append([resumed, *described(world)])
+        events = [event_facts(event) for event in world.cache.take_events()]
+        facts.append([resumed, events, *described(world)])
         if number % IDLE_EVERY == 0:
             while running:
                 end(world, rng, running.pop())
             world.check()
     found = {"core": type(world.cache.tree_core).__name__, "facts": facts}
     found["kept"] = kept_prefixes(world)
+    found["shared_entry_written"] = shared_entry_written()
     kv = world.cache.components[ComponentType.FULL]
     world.cache.reset()
     found["leaves_remembered_after_flush"] = len(getattr(kv, "_leaves", ()))
@@ -94,6 +100,20 @@ def end(world: World, rng: random.Random, req: Any) -> None:
         return
     world.store(req)
     world.finish(req)
+
+
+def shared_entry_written() -> bool:
+    """Whether anybody wrote to what stands for components that the tree does not have."""
+    from spc_sglang.adapter.tree_node import _ABSENT, NodeData
+
+    fresh = NodeData()
+    return any(getattr(_ABSENT, name) != getattr(fresh, name) for name in NodeData.__slots__)
+
+
+def event_facts(event: Any) -> list[Any]:
+    """A KV event for a router: its kind, the blocks, and for a stored one parent and tokens."""
+    parts = (getattr(event, name, None) for name in ("block_hashes", "parent_block_hash"))
+    return [type(event).__name__, *parts, [int(i) for i in getattr(event, "token_ids", [])]]
 
 
 def kept_prefixes(world: World) -> list[int]:
