@@ -9,12 +9,10 @@ KV, also that of a leaf, stays under SGLang's own eviction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.unified_cache.components import EvictLayer, MambaComponent
-from sglang.srt.runtime_context import get_exec
 from torch import Tensor
 
 from spc_sglang.planning.matched_path import Admitted
@@ -143,16 +141,12 @@ class PricedStates(MambaComponent):
         request gives up its lock first, which SGLang does.
         """
         pool = self.cache.req_to_token_pool
-        if pool.mamba_allocator.available_size() == 0 and not self._is_lazy:
+        if pool.mamba_allocator.available_size() == 0 and not self.cache.is_lazy:
             slot = self.take_cheapest()
             if slot is not None:
                 return slot
         found: Tensor = super()._alloc_mamba_slot(req)
         return found
-
-    @cached_property
-    def _is_lazy(self) -> bool:
-        return bool(get_exec().mamba.enable_mamba_extra_buffer_lazy)
 
     def evict_states(self, wanted: int) -> int:
         """Free up to `wanted` states; returns how many.

@@ -151,6 +151,11 @@ class SpcRadixCache(BelowOwnNode):
         component = self.components[ComponentType.MAMBA]
         return component if isinstance(component, PricedStates) else None
 
+    @cached_property
+    def is_lazy(self) -> bool:
+        """Whether requests have a second state slot only while they need it."""
+        return bool(get_exec().mamba.enable_mamba_extra_buffer_lazy)
+
     # ---- observation
 
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
@@ -197,13 +202,12 @@ class SpcRadixCache(BelowOwnNode):
 
     @rank_consensus(same_params=["params"], same_results=True)
     def evict_for_alloc(self, params: EvictParams, **kwargs: Any) -> EvictResult:
-        if not kwargs and self._evicts_itself(params):
-            result = self._evict(params)
-            self._revoke(params.mamba_num - result.mamba_num_evicted)
-            return result
         allocator = self.req_to_token_pool.mamba_allocator
         wanted = allocator.available_size() + params.mamba_num
-        result = super().evict_for_alloc(params, **kwargs)
+        if not kwargs and self._evicts_itself(params):
+            result = self._evict(params)
+        else:
+            result = super().evict_for_alloc(params, **kwargs)
         if params.mamba_num > 0:
             self._revoke(wanted - allocator.available_size())
         return result
@@ -243,8 +247,8 @@ class SpcRadixCache(BelowOwnNode):
             return True
         if not self.enable_mamba_extra_buffer:
             return False
-        unlocks = self.takes_short_ways or bool(get_exec().mamba.enable_mamba_extra_buffer_lazy)
-        unlocks = unlocks and self._lock_frees_a_state(req)
+        unlocks_first = self.takes_short_ways or self.is_lazy
+        unlocks = unlocks_first and self._lock_frees_a_state(req)
         return unlocks or req.kv.mamba_last_track_seqlen is None
 
     def _lock_frees_a_state(self, req: Any) -> bool:

@@ -53,8 +53,8 @@ def savings_curve(
 def place_between(segments: list[Segment], budget: int, price: float = 0.0) -> tuple[int, ...]:
     """At most `budget` depths over independent segments that save most, increasing.
 
-    Every one of them must save `price` (weight times tokens) or more. The end of one segment is
-    the anchor of the next, and holds a checkpoint of its own.
+    Every one of them saves more than `price` (weight times tokens). The end of one segment is the
+    anchor of the next, and holds a checkpoint of its own.
     """
     if budget < 0:
         raise ValueError(f"budget must be at least 0, got {budget}")
